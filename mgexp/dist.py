@@ -187,7 +187,7 @@ def sum_(processes: Processes, values: torch.Tensor) -> torch.Tensor:
 
 def mean_(processes: Processes, values: torch.Tensor) -> torch.Tensor:
     """Replace each of ``values`` by its mean over the processes."""
-    return sum_(processes, values).div_(processes.count) if processes.count > 1 else values
+    return sum_(processes, values).div_(processes.count)
 
 
 def max_(processes: Processes, values: torch.Tensor) -> torch.Tensor:

@@ -344,9 +344,11 @@ def _parts(recipe: Recipe, multigrid: Multigrid) -> tuple[int, ...]:
 
 def _remedy(recipe: Recipe, multigrid: Multigrid, num_processes: int) -> str:
     """Say which clips or processes leave each process an equal share of every shape, in whole BN groups."""
-    parts = 1 if multigrid.costs is None else 4
-    # Without groups, each part has two clips, so that mixup finds pairs.
-    unit = parts * (multigrid.bn_base_size or min(2, parts))
+    size = multigrid.bn_base_size
+    # Ratios of pixels are whole with groups. All others may be quarters. Without groups, each quarter has two
+    # clips, so that mixup finds pairs.
+    parts = 1 if multigrid.costs is None and size else 4
+    unit = parts * (size or 2)
     clips = math.ceil(recipe.clips / (unit * num_processes)) * unit * num_processes
     fewer, rest = divmod(recipe.clips, unit)
     others = "" if rest else f", or take {fewer} processes"

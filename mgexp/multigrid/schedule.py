@@ -223,7 +223,7 @@ def build_schedule(
         whole = " and a whole epoch each" if multigrid.granularity == "epoch" else ""
         raise ValueError(
             f"recipe.max_epoch = {recipe.max_epoch:g} epochs of {num_videos} videos have no phase: phases last at "
-            f"least one step of {recipe.clips} clips{whole}; raise it"
+            f"least one step of {recipe.clips} clips{whole}: raise it"
         )
     num_steps = phases[-1].end_step
     if recipe.warmup_steps >= num_steps:

@@ -246,6 +246,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             # The padding of the last dimension comes first.
             x = _with_edges(x, [number for side in reversed(padding) for number in (side, side)])
             out = func(x, weight, bias, stride, [0] * len(padding), *others)
+            if out.ndim < 4:
+                # A convolution over frames alone has no grid of places.
+                return out
             # A network of pictures has the frames in the place of clips.
             time, height, width = (*out.shape[:1], *out.shape[2:])[-3:]
             self._grids.add((time, height, width))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from mgexp.config.keys import Config
-from mgexp.errors import TrainingError
+from mgexp.errors import InputError, TrainingError
 from mgexp.models.build import build_model, on_device
 from mgexp.models.weights import Fit
 from mgexp.optim.build import build_optimizer
@@ -21,6 +21,9 @@ from mgexp.run.files import read_json, read_jsonl, sync_file
 from mgexp.run.folder import RunDir
 from mgexp.run.torch_file import load_torch, save_torch
 from mgexp.train.precision import Precision
+
+CALMER = "a smaller SOLVER.BASE_LR or more SOLVER.WARMUP_EPOCHS may help, in another --output or with --override"
+"""The remedy for a training whose numbers are not finite."""
 
 
 class WeightAverage:
@@ -147,11 +150,23 @@ def build_first_state(
     )
 
 
+def build_trained_model(cfg: Config, run_dir: RunDir) -> nn.Module:
+    """Build the model of a finished run. Raises InputError if its weights are missing or do not fit ``cfg``."""
+    if not run_dir.model.is_file():
+        raise InputError([f"{run_dir.model} does not exist: train the run to its end"])
+    try:
+        model = build_model(cfg)
+        model.load_state_dict(load_torch(run_dir.model))
+    except (TrainingError, RuntimeError, ValueError) as error:
+        problem = f"{run_dir.model} is not the model of {run_dir.config_yaml}: {error}"
+        raise InputError([problem]) from error
+    return model
+
+
 def build_last_state(cfg: Config, run_dir: RunDir, device: torch.device) -> State:
     """Build the state of a finished run, with the weights of its final evaluation."""
     result = read_json(run_dir.result_json)
-    model = build_model(cfg)
-    model.load_state_dict(load_torch(run_dir.model))
+    model = build_trained_model(cfg, run_dir)
     clock = Clock()
     clock.add("train", result["seconds"]["train"])
     state = State(on_device(model, device), build_optimizer(cfg, model), clock)
@@ -177,7 +192,7 @@ def save_checkpoint(
         if not bool(torch.isfinite(values).all()):
             raise TrainingError(
                 f"after step {state.step} the weights {name} are not finite, so no checkpoint was written; "
-                "a smaller SOLVER.BASE_LR or more SOLVER.WARMUP_EPOCHS may help"
+                f"{CALMER}"
             )
     for path in (run_dir.metrics_jsonl, run_dir.evaluations_jsonl):
         # The records reach the disk before the checkpoint. Otherwise a power cut could leave a

@@ -36,7 +36,7 @@ from mgexp.run.log import LOGGER
 from mgexp.run.torch_file import DamagedFileError, check_whole, load_torch, save_torch
 from mgexp.stop import Interrupted, StopRequest, leaving_together, watched_together
 from mgexp.text import counted
-from mgexp.train.checkpoint import State
+from mgexp.train.checkpoint import CALMER, State
 from mgexp.train.precise_bn import PreciseBn, build_precise_bn, with_precise_bn
 from mgexp.train.setup import Inputs
 from mgexp.train.step import Normalizer
@@ -327,8 +327,7 @@ class Evaluator:
         if not math.isfinite(found.loss):
             raise TrainingError(
                 f"the evaluation after step {state.step} has the loss {found.loss}, and is not recorded. The "
-                "weights or the statistics of batch norm are too large. A smaller SOLVER.BASE_LR or more "
-                "SOLVER.WARMUP_EPOCHS may help, in another --output"
+                f"weights or the statistics of batch norm are too large; {CALMER}"
             )
         if self.processes.is_main:
             self._record(found, state, protocol)

@@ -93,8 +93,8 @@ def explanation(error: BaseException, run_dir: RunDir) -> str | None:
     if is_out_of_memory(error):
         return (
             "out of memory outside a training step: if clips were copied or augmented, set AUG.DEVICE workers or "
-            "a smaller TRAIN.BATCH_SIZE; if it was an evaluation, set a smaller TEST.BATCH_SIZE with --override "
-            f"({first_line(error)})"
+            "a smaller TRAIN.BATCH_SIZE; if it was an evaluation, set a smaller TEST.BATCH_SIZE; both need "
+            f"--override ({first_line(error)})"
         )
     if isinstance(error, OSError | EOFError):
         files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
@@ -145,9 +145,9 @@ def _worker_fault(text: str, run_dir: RunDir) -> str | None:
         # Other workers may have written failures that ended no worker, which have a seed.
         hung = [one.path for one in read_failures(run_dir.failures_jsonl) if one.seed is None]
         return (
-            f"{hung[-1]} gave no frames and could not be interrupted, "
-            "so that the loader's worker was ended. From now on this run trains without it; a validation video is "
-            "never left out: list that in DATA.QUARANTINE"
+            f"{hung[-1]} gave no frames and could not be interrupted, so that the loader's worker was ended. If "
+            "you start the run again, it leaves this video out of training, which DATA.MAX_UNUSABLE_SHARE must "
+            "allow. A validation video is never left out: take it out of DATA.VAL_LIST"
         )
     if code == EXIT_NOT_HANDED_ON:
         return f"{worker} ran out of shared memory (/dev/shm), as it says above: {FEWER}"

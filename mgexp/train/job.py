@@ -24,6 +24,7 @@ from mgexp.errors import InputError, raise_problems
 from mgexp.failure import Explained
 from mgexp.models.build import build_to_look_at
 from mgexp.models.weights import Fit
+from mgexp.multigrid.batchnorm import grouped_layers
 from mgexp.multigrid.sampler import StepSampler
 from mgexp.multigrid.schedule import step_counts
 from mgexp.run.clock import Clock, seconds_since_process_start
@@ -101,19 +102,19 @@ def run_job(job: Job, stop: StopRequest, explained: Explained = nullcontext) -> 
     with (
         explaining_faults(run_dir),
         dist.joined(processes, job.device),
-        _opened_folder(job, explained) as choice,
+        _opened_folder(job, explained) as start,
     ):
         # Rank 0 alone reports a run that is complete, so the user reads it once.
-        if choice is None and not processes.is_main:
+        if start is None and not processes.is_main:
             return Outcome.OK
-        if choice is None:
+        if start is None:
             result = read_json(run_dir.result_json)
             with understanding(run_dir.result_json):
                 print(f"{run_dir.root}: this run is complete: {summary(result)}")
                 return outcome_of(result)
         dist.check_same(processes, job.inputs.identity(), "the list of videos")
         with build_trackers(job.cfg, job.experiment, run_dir, processes.is_main) as trackers:
-            return _train(job, stop, precision, choice, trackers)
+            return _train(job, stop, precision, start, trackers)
 
 
 def _prepare_torch(job: Job) -> Precision:
@@ -126,9 +127,17 @@ def _prepare_torch(job: Job) -> Precision:
     return precision
 
 
+@dataclass(frozen=True)
+class Start:
+    """Where this start resumes, and how rank 0 records it before the first step."""
+
+    choice: Choice
+    record: Callable[[], None]
+
+
 @contextmanager
-def _opened_folder(job: Job, explained: Explained) -> Iterator[Choice | None]:
-    """Lock the run folder for the block. Yield where to resume, or None if the run is complete.
+def _opened_folder(job: Job, explained: Explained) -> Iterator[Start | None]:
+    """Lock the run folder for the block. Yield the start, or None if the run is complete.
 
     Rank 0 alone checks, locks and writes the folder and its log. It sends the other processes
     whether to train. ``resume.take_over`` later sends them the checkpoint to resume from.
@@ -137,10 +146,9 @@ def _opened_folder(job: Job, explained: Explained) -> Iterator[Choice | None]:
     if not processes.is_main:
         # These processes give False, so all get the answer that rank 0 gives below.
         (is_complete,) = dist.any_true(processes, (False,), job.device)
-        yield None if is_complete else Choice()
+        yield None if is_complete else Start(Choice(), lambda: None)
         return
-    # All checks come before ``set_aside`` and ``write_folder``, so a refused start changes no
-    # record.
+    # All checks come before ``set_aside`` and ``record``, so a refused start changes no record.
     config, videos = to_yaml(job.cfg), job.inputs.fingerprint()
     changes = resume.check_folder(run_dir, config, videos, job.override)
     with run_dir.locked():
@@ -149,26 +157,30 @@ def _opened_folder(job: Job, explained: Explained) -> Iterator[Choice | None]:
         if is_complete:
             yield None
             return
-        choice = resume.choose_checkpoint(run_dir)
+        choice, schedule = resume.choose_checkpoint(run_dir), job.inputs.schedule
         if choice.checkpoint:
             # A network of one's own is built whole for this, which may take a while.
-            resume.require_same_network(choice.checkpoint, build_to_look_at(job.cfg))
-        schedule = job.inputs.schedule
-        fingerprint = resume.fingerprint(schedule, job.cfg.RNG_SEED)
-        changes += resume.schedule_problems(choice, fingerprint, job.override)
+            model = build_to_look_at(job.cfg)
+            resume.require_same_network(choice.checkpoint, model)
+            has_batchnorm = bool(grouped_layers(model))
+            fingerprint = resume.fingerprint(schedule, job.cfg.RNG_SEED, has_batchnorm)
+            changes += resume.schedule_problems(choice.checkpoint, fingerprint, job.override)
+
+        def record() -> None:
+            resume.write_folder(run_dir, config, videos, schedule, changes, job.given)
+            resume.write_initial(run_dir, job.initial, job.cfg.TRAIN.INIT_WEIGHTS)
+
         # The log is the outermost block, so it records an error after the others have explained it.
         with logging_to(run_dir.log_txt), explained(), explaining_faults(run_dir):
             resume.set_aside(run_dir, choice)
             resume.mend_records(run_dir)
             is_fit = partial(job.inputs.check_unusable, max_share=job.cfg.DATA.MAX_UNUSABLE_SHARE)
             resume.forget_failures(run_dir, is_fit)
-            resume.write_folder(run_dir, config, videos, schedule, changes, job.given)
-            resume.write_initial(run_dir, job.initial, job.cfg.TRAIN.INIT_WEIGHTS)
-            yield choice
+            yield Start(choice, record)
 
 
 def _train(
-    job: Job, stop: StopRequest, precision: Precision, choice: Choice, trackers: Trackers
+    job: Job, stop: StopRequest, precision: Precision, start: Start, trackers: Trackers
 ) -> Outcome:
     """Build everything once, train from the checkpoint to the last step, evaluate, and write the result."""
     cfg, run_dir, device = job.cfg, job.run_dir, job.device
@@ -185,7 +197,7 @@ def _train(
             flops = count_flops(state.model, schedule) if processes.is_main else 0
             model = dist.shared(processes, state.model, in_bf16=cfg.TRAIN.BF16_ALLREDUCE)
             step = build_step(cfg, model, state, task, normalizer, precision)
-            resume.take_over(run_dir, state, choice, processes)
+            resume.take_over(run_dir, state, start.choice, processes)
             # The check follows ``take_over``, so that it sees the weights of the first step.
             shapes = [*step_counts(schedule)]
             parts = step.part_shapes(shapes)
@@ -204,6 +216,8 @@ def _train(
             )
             loop = _build_loop(job, stop, state, step, evaluator)
             if processes.is_main:
+                # What a checkpoint, the precision or the compiler refuses has changed no record.
+                start.record()
                 _begin_records(job, state.step, trackers)
         try:
             _evaluate_late(loop, run_dir, processes)
@@ -270,7 +284,7 @@ def _build_loop(
     """Build the loop, and the functions that save and evaluate at its milestones."""
     cfg, inputs, run_dir, processes = job.cfg, job.inputs, job.run_dir, job.processes
     protocol = build_protocol(cfg, inputs, run_dir, False, job.device, processes)
-    fingerprint = resume.fingerprint(inputs.schedule, cfg.RNG_SEED)
+    fingerprint = resume.fingerprint(inputs.schedule, cfg.RNG_SEED, step.has_batchnorm)
 
     def save() -> None:
         if processes.is_main:

@@ -26,7 +26,7 @@ from mgexp.run.clock import Clock, StepTimer
 from mgexp.run.log import LOGGER, Progress, StepRecord
 from mgexp.run.other_programs import OtherPrograms
 from mgexp.stop import Interrupted, StopRequest
-from mgexp.train.checkpoint import State
+from mgexp.train.checkpoint import CALMER, State
 from mgexp.train.step import TrainStep, check_clips, explaining_memory, seed_step
 
 MAX_SETTLE_SECONDS = 5.0
@@ -224,8 +224,12 @@ class LoadedClips:
     state: State
     processes: Processes
     check_unusable: Callable[[Sequence[str]], None]
-    has_news: bool = False
+    has_news: bool = field(init=False)
     _levels: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        # A signal may have ended the start before, with failures that were saved and not judged.
+        self.has_news = bool(self.state.unusable)
 
     def note(self, batch: Batch) -> None:
         """Record the reports that came with the clips of this process."""
@@ -319,6 +323,6 @@ class PendingSteps:
         return (
             f"step {plan.step} (epoch {plan.epoch:.2f}, {plan.clips} clips of {plan.frames} frames x "
             f"{plan.crop}² pixels, lr {plan.lr:.4g}): the loss is {loss}; the losses before it: {recent}. {saved} "
-            "is from before that step. If you start the run again unchanged, it reaches the same loss. A smaller "
-            "SOLVER.BASE_LR or more SOLVER.WARMUP_EPOCHS may help, in another --output or with --override"
+            "is from before that step. If you start the run again unchanged, it reaches the same loss; "
+            f"{CALMER}"
         )

@@ -13,13 +13,12 @@ from torch import Tensor, nn
 from mgexp.config.keys import Config
 from mgexp.config.load import load_config
 from mgexp.data.classes import read_class_names
-from mgexp.errors import InputError, TrainingError
-from mgexp.models.build import build_model
+from mgexp.errors import InputError
 from mgexp.run.confusion import name_of
 from mgexp.run.files import write_rows
 from mgexp.run.folder import RunDir
-from mgexp.run.torch_file import load_torch
 from mgexp.text import counted
+from mgexp.train.checkpoint import build_trained_model
 from mgexp.train.step import Normalizer
 from mgexp.train.task import Task, build_task
 
@@ -137,13 +136,6 @@ def read_names(given: Path | None, run_dir: RunDir, num_classes: int) -> tuple[s
 
 def build_predictor(cfg: Config, run_dir: RunDir, device: torch.device) -> Predictor:
     """Load the model of a finished run. Raises InputError if it is missing or does not fit ``cfg``."""
-    if not run_dir.model.is_file():
-        raise InputError([f"{run_dir.model} does not exist: train the run to its end"])
-    try:
-        model = build_model(cfg)
-        model.load_state_dict(load_torch(run_dir.model))
-    except (TrainingError, RuntimeError, ValueError) as error:
-        problem = f"{run_dir.model} is not the model of {run_dir.config_yaml}: {error}"
-        raise InputError([problem]) from error
+    model = build_trained_model(cfg, run_dir)
     normalizer = Normalizer(cfg.DATA.MEAN, cfg.DATA.STD, device)
     return Predictor(model.to(device).eval(), normalizer, build_task(cfg))

@@ -3,7 +3,7 @@
 A run resumes only with the same configuration, videos and schedule. Changed code can make another
 schedule or other draws from the same configuration. So a checkpoint holds a fingerprint of the
 schedule in plain values. The fingerprint does not depend on the number of processes, which may
-change.
+change, unless the network takes its batch-norm statistics over the clips of each process.
 """
 
 from __future__ import annotations
@@ -62,17 +62,18 @@ def check_folder(
     """Return the changes of configuration and videos since the folder was written.
 
     Raises InputError for any change without ``override``, and always for another optimizer, because
-    the checkpoints hold the optimizer's state. Keys that cannot change the result may differ.
-    Before the first checkpoint everything may differ, because nothing in the folder is used then.
+    the checkpoints hold the optimizer's state, and for a complete run, which trains no more. Keys that
+    cannot change the result may differ. Before the first checkpoint everything may differ, because nothing
+    in the folder is used then.
     """
-    steps = run_dir.checkpoint_steps()
-    if not steps and not run_dir.result_json.exists():
+    steps, is_complete = run_dir.checkpoint_steps(), run_dir.result_json.exists()
+    if not steps and not is_complete:
         return []
     problems = config_problems(run_dir, config_yaml)
     if run_dir.dataset_json.exists():
         saved = read_json(run_dir.dataset_json)
         problems += [
-            _video_change(name, saved[name], value)
+            _video_change(VIDEO_VALUES[name], saved[name], value)
             for name, value in videos.items()
             if name in saved and saved[name] != value
         ]
@@ -82,6 +83,11 @@ def check_folder(
         for key, saved, now in _changed_keys(run_dir, config_yaml)
         if key == "SOLVER.OPTIMIZING_METHOD" and {saved, now} != SAME_STATE
     ]
+    if problems and is_complete:
+        remedy = (
+            f"{run_dir.root}: this run is complete, so other keys or videos need another --output"
+        )
+        raise InputError([*problems, remedy])
     if steps and optimizers:
         raise InputError([*problems, *optimizers])
     if problems and not override:
@@ -95,8 +101,17 @@ def check_folder(
 def _video_change(name: str, old: object, new: object) -> str:
     if isinstance(old, list) and isinstance(new, list):
         others = listed(sorted({*old} ^ {*new}), MAX_LISTED) or "their order"
-        return f"{name} of the lists had {len(old)} videos, now it has {len(new)}; they differ in {others}"
-    return f"{name} of the lists was {old!r}, now it is {new!r}"
+        return f"{name}: {len(old)} at the first start, {len(new)} now; they differ in {others}"
+    return f"{name}: {old} at the first start, {new} now"
+
+
+VIDEO_VALUES = {
+    "num_train_videos": "number of training videos",
+    "train_sha256": "checksum of the training videos",
+    "val_sha256": "checksum of the validation videos",
+    "missing": "missing videos",
+}
+"""How messages name the values of dataset.json."""
 
 
 def config_problems(run_dir: RunDir, config_yaml: str, ignored: tuple[str, ...] = ()) -> list[str]:
@@ -287,11 +302,9 @@ def require_same_network(checkpoint: Checkpoint, model: nn.Module) -> None:
         raise InputError([f"{problem}: choose another --output"])
 
 
-def schedule_problems(choice: Choice, schedule: Values, override: bool) -> list[str]:
+def schedule_problems(checkpoint: Checkpoint, schedule: Values, override: bool) -> list[str]:
     """List how the fingerprints of the schedules differ. Raises InputError for any without ``override``."""
-    problems = (
-        differences(choice.checkpoint.state["schedule"], schedule) if choice.checkpoint else []
-    )
+    problems = differences(checkpoint.state["schedule"], schedule)
     if problems and not override:
         remedy = "choose another --output, or add --override to resume under the new schedule"
         raise InputError([*problems, f"the run was begun under another schedule: {remedy}"])
@@ -346,8 +359,11 @@ def _load(run_dir: RunDir, state: State, own: Checkpoint | None, step: int, seal
     return ""
 
 
-def fingerprint(schedule: Schedule, seed: int) -> dict[str, Any]:
-    """Describe the schedule for checkpoints, in plain values with names that messages show."""
+def fingerprint(schedule: Schedule, seed: int, has_batchnorm: bool = True) -> dict[str, Any]:
+    """Describe the schedule for checkpoints, in plain values with names that messages show.
+
+    ``has_batchnorm`` says whether the network has batch normalisation. Without it, BN groups have no effect.
+    """
     stream = Stream(schedule.num_videos, seed)
     return {
         "training videos": schedule.num_videos,
@@ -355,23 +371,24 @@ def fingerprint(schedule: Schedule, seed: int) -> dict[str, Any]:
         "first videos of the stream": [
             stream.index_at(position) for position in range(min(NUM_DRAWS, schedule.num_videos))
         ],
-        "phases": [_phase_values(schedule, phase) for phase in schedule.phases],
+        "phases": [_phase_values(schedule, phase, has_batchnorm) for phase in schedule.phases],
     }
 
 
-def _phase_values(schedule: Schedule, phase: Phase) -> dict[str, Any]:
+def _phase_values(schedule: Schedule, phase: Phase, has_batchnorm: bool) -> dict[str, Any]:
     # The number of processes may change. It changes num_bn_groups, but not the clips of a group.
     share = phase.clips // schedule.num_processes
     groups = phase.num_bn_groups
     shapes = (f"{s.clips(schedule.recipe.clips)}x{s.frames}x{s.crop}²" for s in phase.turns.turn(0))
     strides = "segments" if phase.stride_range is None else "–".join(map(str, phase.stride_range))
+    group = {"clips of a BN group": share // groups if groups > 0 else share * -groups}
     return {
         "steps": f"{phase.start_step}–{phase.end_step}",
         "stage": phase.stage,
         "first clip": phase.first_clip,
         "mini-batches": " ".join(shapes),
         "strides": strides,
-        "clips of a BN group": share // groups if groups > 0 else share * -groups,
+        **(group if has_batchnorm else {}),
         "first learning rate": schedule.plan_at(phase.start_step).lr,
         "last learning rate": schedule.plan_at(phase.end_step - 1).lr,
     }

@@ -202,7 +202,7 @@ def list_problems(train: VideoList, val: VideoList, max_share: float) -> Iterato
     if val.missing:
         yield (
             f"{len(val.missing)} validation videos are missing or quarantined, and evaluation replaces nothing: "
-            f"{listed(val.missing)}"
+            f"take them out of DATA.VAL_LIST: {listed(val.missing)}"
         )
 
 

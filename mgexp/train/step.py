@@ -151,7 +151,7 @@ def split_problems(
         except ValueError as error:
             yield (
                 f"TRAIN.MAX_CLIPS_PER_GPU = {max_clips} is too few for {shape}: {error}; raise it to "
-                f"{least_clips(shape)} or more, or set MULTIGRID.BN_BASE_SIZE lower"
+                f"{least_clips(shape)} or more, or set MULTIGRID.BN_BASE_SIZE to {max_clips} or less, but not to 0"
             )
 
 

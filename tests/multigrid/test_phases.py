@@ -286,15 +286,26 @@ def test_ratios_of_pixels_take_quarters_only_where_there_are_no_groups():
         derive_phases(recipe, replace(multigrid, bn_base_size=8), 5000)
 
 
-@pytest.mark.parametrize("size", [0, 8])
-@pytest.mark.parametrize("costs", [None, COSTS])
-@pytest.mark.parametrize("num_processes", [3, 5, 48, 64])
-@pytest.mark.parametrize("clips", [4, 32, 64])
-def test_the_remedy_of_unequal_shares_works(clips, num_processes, costs, size):
+HALVES = ((1.0, 0.8), (1.0, 1.0))  # 1.56 times the clips, which are one and a half times
+
+
+@pytest.mark.parametrize(
+    ("size", "costs", "factors"),
+    [
+        (0, None, QUARTER),
+        (0, None, HALVES),
+        (0, COSTS, QUARTER),
+        (8, None, QUARTER),
+        (8, COSTS, QUARTER),
+    ],
+)
+@pytest.mark.parametrize("num_processes", [3, 5, 8, 48, 64])
+@pytest.mark.parametrize("clips", [4, 8, 32, 64])
+def test_the_remedy_of_unequal_shares_works(clips, num_processes, size, costs, factors):
     recipe = replace(TINY, clips=clips, frames=8, crop=32)
     if costs and clips < 4 * size:
         pytest.skip("the ratio itself is refused")
-    multigrid = Multigrid(QUARTER, costs=costs, bn_base_size=size)
+    multigrid = Multigrid(factors, costs=costs, bn_base_size=size)
     try:
         derive_phases(recipe, multigrid, 10**6, num_processes)
         return
@@ -303,7 +314,8 @@ def test_the_remedy_of_unequal_shares_works(clips, num_processes, costs, size):
     found = re.search(r"set recipe\.clips (\d+)(?:.* or take (\d+) processes)?", told)
     assert int(found[1]) >= clips
     derive_phases(replace(recipe, clips=int(found[1])), multigrid, 10**6, num_processes)
-    assert bool(found[2]) == (clips % ((4 if costs else 1) * (size or (2 if costs else 1))) == 0)
+    unit = (4 if costs or not size else 1) * (size or 2)
+    assert bool(found[2]) == (clips % unit == 0)
     if found[2]:
         derive_phases(recipe, multigrid, 10**6, int(found[2]))
 

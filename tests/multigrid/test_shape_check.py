@@ -249,6 +249,19 @@ def test_convolutions_have_no_positions():
     assert {(one.positions, one.problem) for one in found} == {((), "")}
 
 
+def test_a_convolution_over_frames_alone_has_no_positions():
+    class OverFrames(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.head = nn.Conv1d(3, 8, 3, padding=1), nn.Linear(8, 3)
+
+        def forward(self, clips):
+            return self.head(self.layer(clips.mean((3, 4))).mean(2))
+
+    found = check_shapes(OverFrames(), [*COARSE, FULL])
+    assert {(one.positions, one.problem) for one in found} == {((), "")}
+
+
 def test_a_shape_that_does_not_run_is_found():
     *coarse, full = problems(Convolutions(nn.AvgPool3d((2, 24, 24))))
     assert all(problem.startswith("it does not run: RuntimeError: ") for problem in coarse)

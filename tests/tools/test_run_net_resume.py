@@ -169,6 +169,15 @@ def test_the_weights_of_another_network_are_not_gone_on_with(interrupted, cfg, m
     assert contents(interrupted) == before
 
 
+def test_a_start_that_the_checkpoint_refuses_changes_no_record(interrupted, cfg, main, capsys):
+    """Else the command of before would be refused, although no step had other keys."""
+    before, log = contents(interrupted), interrupted / "log.txt"
+    arguments = command(cfg, interrupted, "TRAIN.EMA_DECAY", 0.9)
+    message = refused(main, capsys, [*arguments, "--override"])
+    assert "step_00000003.pt does not fit this configuration" in message
+    assert {**contents(interrupted), log: b""} == {**before, log: b""}
+
+
 @pytest.mark.parametrize(
     "keys",
     [

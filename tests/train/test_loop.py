@@ -252,6 +252,14 @@ def test_an_unusable_video_is_noted_once(tmp_path):
     assert bench.calls == [("check", 1), ("save", NUM_STEPS)]
 
 
+def test_unusable_videos_of_a_checkpoint_are_judged_again(tmp_path):
+    """On a GPU a signal may save them before the limit is checked, and another start must not go past it."""
+    state = Bench(tmp_path, unusable=((4, "a.mp4: is broken"),)).state
+    assert not LoadedClips(state, Processes(), list).has_news
+    state.unusable = {4: "a.mp4: is broken"}
+    assert LoadedClips(state, Processes(), list).has_news
+
+
 def test_unusable_videos_of_other_processes_count(tmp_path, monkeypatch):
     bench = Bench(tmp_path)
     monkeypatch.setattr(

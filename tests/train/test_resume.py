@@ -120,13 +120,12 @@ def test_an_undamaged_file_that_is_no_checkpoint_is_an_error(run_dir):
 
 
 def test_another_schedule_is_refused_in_words(run_dir):
-    choice, now = choose_checkpoint(run_dir), {"steps": 30, "phases": []}
+    checkpoint, now = choose_checkpoint(run_dir).checkpoint, {"steps": 30, "phases": []}
     with pytest.raises(InputError, match=r"steps: 20 before, now 30(.|\n)*--override"):
-        schedule_problems(choice, now, override=False)
-    problems = schedule_problems(choice, now, override=True)
+        schedule_problems(checkpoint, now, override=False)
+    problems = schedule_problems(checkpoint, now, override=True)
     assert problems == ["schedule: steps: 20 before, now 30"]
-    assert schedule_problems(choice, {"steps": 20, "phases": []}, override=False) == []
-    assert schedule_problems(Choice(), now, override=False) == []
+    assert schedule_problems(checkpoint, {"steps": 20, "phases": []}, override=False) == []
 
 
 def test_another_model_is_named_as_the_reason(run_dir):
@@ -206,10 +205,22 @@ def test_every_difference_is_listed(checkpointed, tmp_path):
     with pytest.raises(InputError) as caught:
         check_folder(checkpointed, other, {**VIDEOS, "num_train_videos": 23}, override=False)
     text = str(caught.value)
-    for words in ("SOLVER.BASE_LR", "RNG_SEED", "was 24, now it is 23", "--override"):
+    videos = "number of training videos: 24 at the first start, 23 now"
+    for words in ("SOLVER.BASE_LR", "RNG_SEED", videos, "--override"):
         assert words in text
     changes = check_folder(checkpointed, other, VIDEOS, override=True)
     assert [change.split(":")[0] for change in changes] == ["SOLVER.BASE_LR", "RNG_SEED"]
+
+
+def test_a_complete_run_takes_no_other_key(checkpointed, tmp_path):
+    """It trains no more, so --override would have no effect."""
+    write_json(checkpointed.result_json, {})
+    other = config(tmp_path, SOLVER__BASE_LR=0.5)
+    assert check_folder(checkpointed, config(tmp_path), VIDEOS, override=True) == []
+    for override in (False, True):
+        with pytest.raises(InputError, match="need another --output") as caught:
+            check_folder(checkpointed, other, VIDEOS, override)
+        assert "--override" not in str(caught.value)
 
 
 def test_of_missing_videos_some_that_differ_are_named(checkpointed, tmp_path):
@@ -219,8 +230,8 @@ def test_of_missing_videos_some_that_differ_are_named(checkpointed, tmp_path):
         checkpointed, config(tmp_path), {**VIDEOS, "missing": missing}, override=True
     )
     assert change == (
-        "missing of the lists had 0 videos, now it has 1000; they differ in 0.mp4, 1.mp4, 10.mp4, 100.mp4, "
-        "101.mp4, 102.mp4, 103.mp4, 104.mp4 and 992 more"
+        "missing videos: 0 at the first start, 1000 now; they differ in 0.mp4, 1.mp4, 10.mp4, 100.mp4, 101.mp4, "
+        "102.mp4, 103.mp4, 104.mp4 and 992 more"
     )
 
 
@@ -380,6 +391,15 @@ def test_the_number_of_processes_changes_nothing(tmp_path):
     wanted = fingerprint(build_row_schedule(cfg, 24), 0)
     for num in (2, 4):  # one group of 4 clips then spans all processes at the full shape
         assert differences(wanted, fingerprint(build_row_schedule(cfg, 24, num), 0)) == []
+
+
+def test_the_number_of_processes_changes_nothing_for_a_network_without_batch_norm(tmp_path):
+    """Its clips of a BN group, which are those of a process here, have no effect."""
+    cfg = tiny_config(tmp_path, {"MULTIGRID.BN_BASE_SIZE": 0})
+    one, two = (build_row_schedule(cfg, 24, num) for num in (1, 2))
+    assert differences(fingerprint(one, 0, False), fingerprint(two, 0, False)) == []
+    (text,) = differences(fingerprint(one, 0), fingerprint(two, 0))
+    assert "clips of a BN group: 32 before, now 16" in text
 
 
 def test_the_last_bits_of_a_learning_rate_may_differ(tmp_path):

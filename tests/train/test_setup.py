@@ -48,6 +48,15 @@ def test_the_recipe_is_the_baseline_of_the_row(tmp_path):
     assert build_recipe(tiny_config(tmp_path, OFF)) == recipe
 
 
+def test_a_training_without_a_step_is_one_problem(tmp_path):
+    short = {"SOLVER.MAX_EPOCH": 0.001, "SOLVER.STEPS": [0], "SOLVER.WARMUP_EPOCHS": 0}
+    cfg = tiny_config(tmp_path, {**OFF, **short, "MULTIGRID.FINE_TUNING": False})
+    with pytest.raises(InputError) as caught:
+        build_row_schedule(cfg, 24)
+    (problem,) = caught.value.problems
+    assert problem.endswith("phases last at least one step of 4 clips: raise it")
+
+
 def test_a_batch_that_a_shape_multiplies_names_the_key_that_was_typed(tmp_path):
     # Six clips are twelve at the shape that takes twice as many, and twelve do not make groups of eight.
     cfg = tiny_config(tmp_path, {"TRAIN.BATCH_SIZE": 6, "MULTIGRID.BN_BASE_SIZE": 8})

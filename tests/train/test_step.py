@@ -290,7 +290,10 @@ def test_problems_name_the_shape_and_the_remedy():
     shapes = [StepShape(8, 112, 64, 2), StepShape(8, 112, 64, 8)]
     (problem,) = split_problems(shapes, 16)
     assert "TRAIN.MAX_CLIPS_PER_GPU = 16 is too few for 64x8x112²" in problem
-    assert "raise it to 32 or more" in problem
+    assert (
+        "raise it to 32 or more, or set MULTIGRID.BN_BASE_SIZE to 16 or less, but not to 0"
+        in problem
+    )
 
 
 MEMORY_CODE = """
