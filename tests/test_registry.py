@@ -161,13 +161,19 @@ class NoKeys:
     WIDTH: int = 4
 
 
+@dataclass(frozen=True)
+class OddType:
+    NAME: str | None = own(None, "a name")
+
+
 @pytest.mark.parametrize(
     ("name", "section", "said"),
     [
         ("My_Net", Section, "takes capitals"),
         ("TRAIN", Section, "there is a section TRAIN already"),
-        ("MY_NET", NotFrozen, "not a frozen dataclass"),
-        ("MY_NET", NoKeys, "not a frozen dataclass whose fields are made by own"),
+        ("MY_NET", NotFrozen, "no frozen dataclass"),
+        ("MY_NET", NoKeys, "no frozen dataclass whose fields are made by own"),
+        ("MY_NET", OddType, r"MY_NET.NAME = None has the type str \| None; keys have int, float"),
     ],
 )
 def test_a_section_that_cannot_be_added_is_refused(name, section, said):

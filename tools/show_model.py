@@ -25,7 +25,8 @@ import simplejson
 from torch import nn
 
 from mgexp.config.load import read_config
-from mgexp.models.build import build_model, network_title
+from mgexp.errors import raise_problems
+from mgexp.models.build import build_model, build_problems, network_title
 from mgexp.models.cost import activation_bytes, count_macs, num_params
 from mgexp.multigrid.schedule import Schedule
 from mgexp.multigrid.shape_check import ShapeCheck, check_shapes
@@ -54,6 +55,9 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     cfg, problems = read_config(options.cfg, options.overrides)
     schedule = build_checked_schedule(cfg, problems, checks_model=not options.check)
+    if options.check:
+        # The check below reports the shapes. A network that cannot be built has none.
+        raise_problems(build_problems(cfg, (), runs_own=False))
     model = build_model(cfg)
     title = network_title(cfg.MODEL.MODEL_NAME, cfg.RESNET.DEPTH)
     name = f"{title}, {cfg.MODEL.NUM_CLASSES} classes"
@@ -126,7 +130,7 @@ def table(found: dict[str, Any]) -> str:
         )
     lines += [
         "",
-        "GMACs: multiply-accumulates of a forward pass, by fvcore; a training step takes about three times that.",
+        "GMACs: multiply-accumulates of a forward pass; a training step takes about three times that.",
         "MiB, GiB: what backward needs of the forward pass, fp32; an estimate, without weights and workspace.",
     ]
     return "\n".join(lines)

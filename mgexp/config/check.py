@@ -25,7 +25,7 @@ READ_BY = {
 """For each of these keys of SOLVER: the optimizers (values of SOLVER.OPTIMIZING_METHOD) that read it."""
 
 
-OWN_OPTIMIZERS = ("sgd", *sorted({one for methods in READ_BY.values() for one in methods}))
+OUR_OPTIMIZERS = ("sgd", *sorted({one for methods in READ_BY.values() for one in methods}))
 
 
 def cross_problems(cfg: Config) -> list[str]:
@@ -223,7 +223,7 @@ def _solver_problems(cfg: Config) -> Iterator[str]:
             f"{cfg.MODEL.LOSS_FUNC}: set it to 0"
         )
     for name, methods in READ_BY.items():
-        if method in OWN_OPTIMIZERS and method not in methods:
+        if method in OUR_OPTIMIZERS and method not in methods:
             deciding = f"SOLVER.OPTIMIZING_METHOD = {method}, but with {' and '.join(methods)}"
             yield from _unread(f"SOLVER.{name}", getattr(solver, name), deciding)
     # torch's SGD refuses this too, but only when it is made, which is after the lists are read and the network
@@ -247,7 +247,7 @@ KEYS_WITHOUT_EFFECT_ON_RESULT = {
     *FORMER_KEYS,
 }
 """Two runs of a row may differ in these keys. Apart from the seed, they cannot change accuracy, steps or FLOPs."""
-LIST_KEYS = ("DATA.TRAIN_LIST", "DATA.VAL_LIST", "DATA.STORE", "DATA.QUARANTINE")
+PLACE_KEYS = ("DATA.TRAIN_LIST", "DATA.VAL_LIST", "DATA.STORE", "DATA.QUARANTINE")
 """Keys that say where lists and copies are. A YAML may leave them empty for the command line, as for Kinetics."""
 
 
@@ -259,7 +259,7 @@ def recipe_digest(values: Mapping[str, object]) -> str:
     """
     kept = {}
     for key, value, _ in differing_keys(values, {}):
-        if key not in LIST_KEYS:
+        if key not in PLACE_KEYS:
             kept[key] = value
             # Files may write 10.0 as 10. A value that is no longer legal stays as it is.
             with suppress(KeyError, ValueError):

@@ -51,8 +51,6 @@ from mgexp.config.values import (
 )
 
 T = TypeVar("T")
-
-
 SQRT_HALF = 0.5**0.5
 FOLD = "{fold}"
 """In the names of the lists, this text stands for the number of the fold, from 0."""
@@ -486,9 +484,13 @@ def add_section(name: str, section: type) -> None:
     is_frozen = dataclasses.is_dataclass(section) and section.__dataclass_params__.frozen  # type: ignore[attr-defined]
     if not is_frozen or not all("legal" in one.metadata for one in dataclasses.fields(section)):
         raise ValueError(
-            f"{section.__name__} is not a frozen dataclass whose fields are made by own()"
+            f"{section.__name__} is no frozen dataclass whose fields are made by own()"
         )
-    added = list(_keys(section, f"{name}."))
+    for one in (added := list(_keys(section, f"{name}."))):
+        try:
+            one.read(one.default)
+        except ValueError as error:
+            raise ValueError(f"{one.name} = {one.default!r} {error}") from error
     fields = [(name, section, dataclasses.field(default=section()))]
     _trees.append(dataclasses.make_dataclass("Config", fields, bases=(_trees[-1],), frozen=True))
     BY_NAME.update({one.name: one for one in added})

@@ -57,6 +57,8 @@ def read_config(path: Path | str, *overrides: Sequence[str]) -> tuple[Config, li
     chosen: dict[str, Any] = {}
     for where, given in ((str(path), values), ("the command line", pairs)):
         for name, value in given.items():
+            if given is values and name in FORMER_KEYS:
+                continue
             if name not in BY_NAME:
                 known = escaped(name[:MAX_NAME]) + ("…" if len(name) > MAX_NAME else "")
                 problems.append(f"{where}: there is no key {known}{_nearest(name)}")
@@ -114,8 +116,8 @@ def _stages_left_behind(
 
 
 def _shortened(number: float) -> float:
-    """Round to three digits after the point, and write whole numbers without it."""
-    return int(number) if number == int(number) else round(number, 3)
+    """Round to six digits, and write whole numbers without a point."""
+    return int(number) if number == int(number) else float(f"{number:.6g}")
 
 
 def file_values(path: Path) -> tuple[dict[str, Any], list[str]]:
@@ -124,8 +126,7 @@ def file_values(path: Path) -> tuple[dict[str, Any], list[str]]:
         found = "is a folder" if path.is_dir() else "does not exist"
         return {}, [f"{path} {found}: --cfg takes a YAML file, such as those in experiments/"]
     try:
-        tree = flatten(read_yaml(path))
-        values = {name: value for name, value in tree if name not in FORMER_KEYS}
+        values = dict(flatten(read_yaml(path)))
     except RecursionError:
         return {}, [f"{path}: its _BASE_ leads back to the file itself, or to too many files"]
     except OSError as error:
@@ -141,6 +142,8 @@ def file_values(path: Path) -> tuple[dict[str, Any], list[str]]:
 def _nearest(name: str) -> str:
     """Name the keys that are most like a misspelt name: in the whole name, or in its last part."""
     name = name[:MAX_NAME].upper()
+    if any(known.startswith(f"{name}.") for known in BY_NAME):
+        return ", which is a section: give it keys, or remove it"
     whole = difflib.get_close_matches(name, BY_NAME, n=3, cutoff=0.6)
     # Perhaps only the section is wrong, as in TRAIN.BASE_LR. Then the last part is right.
     last = [known for known in BY_NAME if known.split(".")[-1] == name.split(".")[-1]]

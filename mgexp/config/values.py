@@ -74,6 +74,10 @@ def convert(kind: Any, value: object) -> Any:  # noqa: ANN401 - an annotation, a
             raise ValueError("is not True or False")
         return value
     plain: dict[Any, Callable[[object], Any]] = {int: _int, float: _float, str: _str}
+    if kind not in plain:
+        raise ValueError(
+            f"has the type {kind}; keys have int, float, bool, str, Literal, or a tuple of these"
+        )
     return plain[kind](value)
 
 
@@ -304,8 +308,8 @@ STAGES = Legal(
 ALL_POSITIVE = Legal("three numbers more than 0", lambda values: min(values) > 0)
 POOL = Legal("three numbers, 1 to 100", lambda values: min(values) >= 1 and max(values) <= 100)
 BLOCKS = Legal(
-    "four lists of numbers, 0 or more",
-    lambda lists: all(number >= 0 for numbers in lists for number in numbers),
+    "four lists of different numbers, 0 or more",
+    lambda lists: all(min(one, default=0) >= 0 and len({*one}) == len(one) for one in lists),
 )
 JITTER = Legal(
     "[min, max] with 0 < min <= max <= 10,000",

@@ -12,6 +12,7 @@ FORMATS = {"kinetics": "list", "ssv2": "ssv2", "charades": "charades"}
 RAND_AUGMENT = re.compile(r"rand(?:-(?:m(?P<m>\d+(?:\.\d+)?)|n(?P<n>\d+)|mstd[\d.]+|inc\d))*")
 """RandAugment in the notation of timm, such as rand-m7-n4-mstd0.5-inc1: its magnitude m and its
 number n of operations."""
+UNREAD = "PySlowFast does not read it for this data set"
 
 
 def convert_data(draft: Conversion) -> None:
@@ -34,7 +35,7 @@ def convert_data(draft: Conversion) -> None:
     _crops(draft, format_)
     _labels(draft, format_)
     _colours(draft, format_)
-    _augmentation(draft)
+    _augmentation(draft, format_)
     _mixing(draft)
     _test(draft, format_)
 
@@ -90,9 +91,8 @@ def _crops(draft: Conversion, format_: str) -> None:
     for name in given if is_read and len(given) == 1 else ():
         draft.refuse(name, "has no counterpart alone: a crop of a random area needs both keys")
     is_used = is_read and len(given) == len(names)
-    unread = "PySlowFast does not read it for this data set"
     empty = "it is empty: each frame gets a random short side"
-    draft.keep_if(is_used, empty if is_read else unread, *names)
+    draft.keep_if(is_used, empty if is_read else UNREAD, *names)
     why = "no short side is drawn, in PySlowFast too"
     draft.keep_if(not is_used, why, "DATA.INV_UNIFORM_SAMPLE")
 
@@ -133,11 +133,14 @@ def _colours(draft: Conversion, format_: str) -> None:
         draft.change("DATA.REVERSE_INPUT_CHANNEL", why)
 
 
-def _augmentation(draft: Conversion) -> None:
-    """Convert AUG, which PySlowFast reads only if AUG.ENABLE is True."""
+def _augmentation(draft: Conversion, format_: str) -> None:
+    """Convert AUG, which PySlowFast reads only if AUG.ENABLE is True, and not for Charades."""
     names = ("AUG.NUM_SAMPLE", "AUG.AA_TYPE", "AUG.RE_PROB", "AUG.RE_MODE", "AUG.RE_COUNT")
     if not draft.value("AUG.ENABLE"):
         draft.drop("AUG.ENABLE is False", "AUG.ENABLE", *names)
+        return
+    if format_ == "charades":
+        draft.drop(UNREAD, "AUG.ENABLE", *names)
         return
     draft.drop("AUG.RANDAUGMENT_OPS and AUG.RE_PROB decide this", "AUG.ENABLE")
     draft.require("AUG.RE_COUNT", draft.value("AUG.RE_COUNT") == 1, "each clip is erased once")

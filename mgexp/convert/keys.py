@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from mgexp.config.keys import SQRT_HALF
 from mgexp.config.values import convert, from_text, is_text
-
-SQRT_HALF = 0.5**0.5
 
 
 @dataclass(frozen=True)

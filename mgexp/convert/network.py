@@ -1,4 +1,4 @@
-"""Convert the network of a PySlowFast YAML: SlowFast, I3D, C2D or Slow, with or without non-local blocks."""
+"""Convert the network of a PySlowFast YAML: SlowFast, I3D, C2D, Slow, X3D or MViTv2."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Architecture:
         return len(self.kernels)
 
 
-RESNETS = ("ResNet", "PTVResNet")
+RESNET_CLASSES = ("ResNet", "PTVResNet")
 X3D = "x3d"
 OF_X3D = {
     "X3D.BOTTLENECK_FACTOR": (2.25, "the inner channels of a block are 2.25 times its outer ones"),
@@ -68,11 +68,11 @@ SLOW = ((1,), (1,), (3,), (3,))
 ARCHITECTURES = {
     # Source: PySlowFast 287ec00, video_model_builder.py, _TEMPORAL_KERNEL_BASIS; PTV…: ptv_model_builder.py.
     "slowfast": Architecture("SlowFast", ("SlowFast", "PTVSlowFast"), (SLOW, ((3,),) * 4)),
-    "i3d": Architecture("I3D", RESNETS, (((3,), (3, 1), (3, 1), (1, 3)),)),
-    "c2d": Architecture("C2D", RESNETS, (((1,),) * 4,)),
-    "slow": Architecture("Slow", RESNETS, (SLOW,)),
+    "i3d": Architecture("I3D", RESNET_CLASSES, (((3,), (3, 1), (3, 1), (1, 3)),)),
+    "c2d": Architecture("C2D", RESNET_CLASSES, (((1,),) * 4,)),
+    "slow": Architecture("Slow", RESNET_CLASSES, (SLOW,)),
     # The name of slow until 2020.
-    "slowonly": Architecture("Slow", RESNETS, (SLOW,)),
+    "slowonly": Architecture("Slow", RESNET_CLASSES, (SLOW,)),
 }
 
 

@@ -11,11 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from mgexp.config.check import cross_problems
 from mgexp.config.load import experiment_name, read_config, smoke, to_yaml
 from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError, collected
 from mgexp.failure import failing_together
 from mgexp.launch.resources import Resources
+from mgexp.models.build import build_problems
 from mgexp.plan.workers import build_chooser, build_evaluation_workers
 from mgexp.registry import OwnFile, import_again, imported
 from mgexp.run.environment import COMMIT_TXT, REPOSITORY, git_commit
@@ -87,6 +89,8 @@ def build_job(
     with collected(problems):
         initial = build_initial_weights(whole, run_dir)
     if options.is_smoke:
+        # A smoke run has fewer channels, which may be legal where those of the row are not.
+        problems += [*cross_problems(whole), *build_problems(whole, (), runs_own=False)]
         # The weights were checked. A smoke run does not load them, because its network has fewer channels.
         initial = None
     local, is_main = processes.local_count, processes.is_main

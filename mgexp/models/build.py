@@ -271,8 +271,12 @@ def build_problems(
     else:
         full = (cfg.DATA.NUM_FRAMES, cfg.DATA.TRAIN_CROP_SIZE)
         checks = check_shapes(model, [*sorted({*shapes} - {full}), full])
+    tested = (cfg.DATA.NUM_FRAMES, cfg.DATA.TEST_CROP_SIZE)
+    has_own_size = cfg.DATA.TEST_CROP_SIZE != cfg.DATA.TRAIN_CROP_SIZE
     return [
-        f"{name} cannot take clips of {one.frames} frames of {one.crop} x {one.crop} pixels: {one.problem}"
+        f"{name} cannot take clips of {one.frames} frames of {one.crop} x {one.crop} pixels"
+        f"{', as DATA.TEST_CROP_SIZE has them' if has_own_size and (one.frames, one.crop) == tested else ''}: "
+        f"{one.problem}"
         for one in checks
         if one.problem
     ]
@@ -283,10 +287,11 @@ def _meta_problem(model: nn.Module, frames: int, crop: int) -> str:
     # Layers there only check and compute shapes, so even the largest network takes no time.
     try:
         model(torch.zeros(1, 3, frames, crop, crop, device="meta"))
-    except (RuntimeError, ValueError) as error:
-        remedy = (
-            "raise DATA.TRAIN_CROP_SIZE or DATA.NUM_FRAMES, or change the factors of the cycles"
-        )
+    except ValueError as error:
+        # Our networks say what to change.
+        return str(error)
+    except RuntimeError as error:
+        remedy = "choose a larger crop or more frames, or other factors of the cycles"
         return f"{first_line(error)}; {remedy}"
     return ""
 

@@ -100,7 +100,7 @@ def mvit(
         )
     if width % num_heads:
         raise ValueError(
-            f"{width} channels do not divide by {num_heads} heads: change MVIT.EMBED_DIM"
+            f"{width} channels do not divide by {num_heads} heads: change MVIT.EMBED_DIM or MVIT.NUM_HEADS"
         )
     blocks, channels, heads = [], width, num_heads
     for number in range(depth):

@@ -26,6 +26,7 @@ Positions = Literal["learned", "rotary", "vjepa2"]
 ROTARY_BASE = {"rotary": 100.0, "vjepa2": 10_000.0}
 """The longest wavelength of rotary positions in tokens, divided by 2π. Assumption of 100: the full clip has fewer
 tokens along each axis, so that no two of its places look alike. (Language models have 10,000, for long texts.)"""
+OTHER_WIDTH = "change VIT.EMBED_DIM or VIT.NUM_HEADS"
 INIT_STD = 0.02
 """Standard deviation of the first weights, a normal distribution that is cut off at twice this (timm's ViT)."""
 
@@ -105,15 +106,16 @@ class VideoTransformer(nn.Module):
     ) -> None:
         super().__init__()
         if width % num_heads:
-            raise ValueError(f"{width} channels do not divide by {num_heads} heads")
+            raise ValueError(f"{width} channels do not divide by {num_heads} heads: {OTHER_WIDTH}")
         if positions != "learned" and width // num_heads < 6:
             raise ValueError(
-                f"{width // num_heads} channels of a head are too few for rotary positions along three axes"
+                f"{width // num_heads} channels of a head are too few for rotary positions along three axes: "
+                f"{OTHER_WIDTH}"
             )
         if positions != "learned" and width // num_heads % 2:
             raise ValueError(
-                f"{width // num_heads} channels of a head are odd, and rotary positions turn pairs: change "
-                "VIT.EMBED_DIM or VIT.NUM_HEADS"
+                f"{width // num_heads} channels of a head are odd, and rotary positions turn pairs: "
+                f"{OTHER_WIDTH}"
             )
         self.tubelet = tubelet
         self.full = self.grid(full[0], full[1], full[1])

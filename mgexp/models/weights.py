@@ -75,11 +75,13 @@ def read_weights(path: Path, own: Collection[str] = ()) -> WeightsFile:
         content = _read_torch(path)
     # A wrapper may hold another one, so we try each in turn.
     for wrapper in WRAPPERS:
-        if isinstance(content.get(wrapper), dict):
-            content = content[wrapper]
+        if isinstance(found := content.get(wrapper), dict):
+            # A checkpoint of a run with TRAIN.EMA_DECAY also has the average of the weights, which is evaluated.
+            average = content.get("average")
+            content = {**found, **average} if isinstance(average, dict) else found
     tensors = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
     # DistributedDataParallel and torch.compile put these before all names.
-    for prefix in ("module.", "_orig_mod."):
+    for prefix in ("module.", "_orig_mod.", "module."):
         if tensors and all(name.startswith(prefix) for name in tensors):
             tensors = {name.removeprefix(prefix): value for name, value in tensors.items()}
     if own and tensors.keys() >= set(own):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-from mgexp.config.check import LIST_KEYS, differing_keys, recipe_digest
+from mgexp.config.check import PLACE_KEYS, differing_keys, recipe_digest
 from mgexp.config.load import flatten, from_yaml, load_config
 from mgexp.config.study import BUDGET, Study
 from mgexp.errors import InputError
@@ -139,7 +139,7 @@ def _differing(
 ) -> Iterator[tuple[str, object, object]]:
     """Yield (key, value of the run, value of the YAML) for each key that can change a result."""
     for key, ours, theirs in differing_keys(run, experiment):
-        if key not in LIST_KEYS or theirs != "":
+        if key not in PLACE_KEYS or theirs != "":
             yield key, ours, theirs
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from mgexp.config.check import LIST_KEYS, differing_keys
+from mgexp.config.check import PLACE_KEYS, differing_keys
 from mgexp.config.load import flatten, from_yaml, load_config
 from mgexp.config.study import BUDGET, Study, Task, recipe_of, stale_budgets
 from mgexp.errors import InputError, listed
@@ -246,7 +246,7 @@ def _changes(run_dir: RunDir, now: Mapping[str, object], is_finished: bool) -> s
         f"{key} was {shown(old)}, now {shown(new)}"
         for key, old, new in differing_keys(saved, now)
         # A finished run is not started again, so it does not matter where its lists were.
-        if not (is_finished and key in LIST_KEYS)
+        if not (is_finished and key in PLACE_KEYS)
     ]
     if not keys and any(start["changes"] for start in read_jsonl(run_dir.starts_jsonl)):
         return RESUMED_WITH_OVERRIDE

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mgexp.config.check import LIST_KEYS, differing_keys, value_of
+from mgexp.config.check import PLACE_KEYS, differing_keys, value_of
 from mgexp.config.load import from_yaml
 from mgexp.results.estimates import Estimate, estimate_mean
 from mgexp.results.load import load_runs
@@ -55,7 +55,7 @@ def read_points(root: Path) -> tuple[Point, ...]:
             key
             for _, values in rows[1:]
             for key, _, _ in differing_keys(first, values)
-            if key != SEED_KEY and key not in LIST_KEYS
+            if key != SEED_KEY and key not in PLACE_KEYS
         }
         if keys:
             points += [

@@ -210,6 +210,7 @@ def test_unknown_key_like_no_other_points_to_the_list_of_all(empty):
         ("SOLVER.STEPS", "5", "= 5 is not a list"),
         ("SOLVER.STEPS", "[0, 5, 5]", "is not allowed; it takes increasing, the first 0"),
         ("SOLVER.STEPS", "[]", "is not allowed; it takes increasing, the first 0"),
+        ("NONLOCAL.LOCATION", "[[],[1,1],[],[]]", "it takes four lists of different numbers"),
         ("DATA.TRAIN_JITTER_SCALES", "[80, 64]", "it takes [min, max] with 0 < min <= max"),
         ("MULTIGRID.LONG_CYCLE", "1", "= 1 is not True or False"),
         ("MULTIGRID.LONG_CYCLE_FACTORS", "[[1, 1, 1]]", "has [1, 1, 1] where 2 values belong"),
@@ -270,6 +271,10 @@ def test_file_without_keys_is_an_error(write, text):
 
 def test_section_that_is_no_section_is_an_error(write):
     assert "there is no key TRAIN" in only_problem(write("TRAIN: 5"))
+
+
+def test_section_whose_keys_are_all_comments_is_an_error(write):
+    assert "no key TRAIN, which is a section: give it keys" in only_problem(write("TRAIN:\n"))
 
 
 def test_all_problems_are_in_one_error(write):
@@ -344,6 +349,15 @@ def test_fewer_epochs_than_the_stages_need_are_one_problem_with_the_pairs_to_typ
     cfg, problems = read_config(path, shlex.split(typed))
     assert problems == []
     assert cfg.SOLVER.STEPS == (0, 11, 18, 23.5)
+
+
+def test_stages_of_a_few_steps_are_pairs_that_can_be_typed(tmp_path):
+    path = tmp_path / "row.yaml"
+    path.write_text(yaml.safe_dump(EPOCHS_OF_FILE))
+    _, (problem,) = read_config(path, ["SOLVER.MAX_EPOCH", "0.001"])
+    cfg, problems = read_config(path, shlex.split(problem.split("type: ")[1]))
+    assert problems == []
+    assert pytest.approx((0, 0.00036667, 0.0006, 0.00078333), rel=1e-4) == cfg.SOLVER.STEPS
 
 
 @pytest.mark.parametrize(

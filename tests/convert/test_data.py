@@ -92,6 +92,13 @@ def test_augmentation_is_off_unless_it_is_on():
     assert keys["AUG.RE_PROB"] == 0.3
 
 
+def test_augmentation_is_not_read_for_charades():
+    """PySlowFast's data set of Charades has no augmentation but crops and flips."""
+    of_aug = {"AUG__ENABLE": True, "AUG__AA_TYPE": "rand-m7-n4-mstd0.5-inc1", "AUG__RE_PROB": 0.3}
+    assert not [key for key in keys_of(CHARADES, **of_aug) if key.startswith("AUG")]
+    assert why(CHARADES, "AUG.RE_PROB", **of_aug) == "PySlowFast does not read it for this data set"
+
+
 RELATIVE = {
     "DATA__TRAIN_JITTER_SCALES_RELATIVE": [0.08, 1.0],
     "DATA__TRAIN_JITTER_ASPECT_RELATIVE": [0.75, 1.3333],

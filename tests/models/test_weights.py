@@ -94,7 +94,18 @@ def test_a_foreign_class(tmp_path):
     assert "holds test_weights.Foreign: objects may run any code" in message
 
 
-@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod."])
+def test_a_checkpoint_with_an_average_gives_the_average(tmp_path):
+    """It is what such a run evaluates and saves at its end. The average has floating-point tensors alone."""
+    average = {name: value + 1 for name, value in OURS.items() if value.is_floating_point()}
+    torch.save({"model": OURS, "average": average}, tmp_path / "step_1.pt")
+    found = read_weights(tmp_path / "step_1.pt").tensors
+    for name, value in OURS.items():
+        torch.testing.assert_close(found[name], average.get(name, value))
+
+
+@pytest.mark.parametrize(
+    "prefix", ["module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module."]
+)
 def test_what_wrappers_put_before_all_names_is_taken_off(prefix, tmp_path):
     torch.save({prefix + name: value for name, value in OURS.items()}, tmp_path / "weights.pyth")
     assert read_weights(tmp_path / "weights.pyth").tensors.keys() == OURS.keys()

@@ -150,6 +150,14 @@ def test_an_evaluation_needs_a_trained_model(cfg, output, main, capsys):
     assert not output.exists()
 
 
+def test_an_evaluation_needs_the_network_of_the_run(finished_run, cfg, tmp_path, main, capsys):
+    """The file of a network of one's own may have changed since."""
+    folder = Path(shutil.copytree(finished_run, tmp_path / "run"))
+    torch.save({"other": torch.zeros(1)}, folder / "model.pt")
+    message = refused(main, capsys, command(cfg, folder, "TRAIN.ENABLE", False))
+    assert "model.pt is not the model of" in message
+
+
 def test_an_evaluation_needs_a_run_that_is_complete(finished_run, cfg, tmp_path, main, capsys):
     """A kill during the final evaluation leaves the model and no result."""
     folder = Path(shutil.copytree(finished_run, tmp_path / "run"))
@@ -222,6 +230,13 @@ def test_a_smoke_run_keeps_the_shapes(cfg, output, main):
     shapes = {(line["frames"], line["crop"]) for line in read_lines(output / "metrics.jsonl")}
     assert {frames for frames, _ in shapes} == {2, 4, 8}
     assert {crop for _, crop in shapes} <= {16, 23, 32}
+
+
+def test_a_smoke_run_refuses_a_network_that_cannot_be_built(cfg, output, main, capsys):
+    """With fewer channels it could be."""
+    vit = ("MODEL.MODEL_NAME", "ViT", "VIT.TUBELET", "[2,1,1]", "VIT.NUM_HEADS", 7)
+    message = refused(main, capsys, [*command(cfg, output, *vit), "--smoke"])
+    assert "384 channels do not divide by 7 heads: change VIT.EMBED_DIM or VIT.NUM_HEADS" in message
 
 
 def test_a_seed_trains_its_fold_and_the_log_names_it(tiny_data, cfg, output, main):

@@ -102,7 +102,7 @@ def test_a_smaller_test_crop_that_the_model_cannot_take_is_refused(cfg, output, 
     shapes = ["DATA.TRAIN_CROP_SIZE", 64, "DATA.TRAIN_JITTER_SCALES", "[64,64]"]
     baseline = ["MULTIGRID.LONG_CYCLE", "False", "MULTIGRID.SHORT_CYCLE", "False"]
     message = refused(main, capsys, command(cfg, output, *network, *shapes, *baseline))
-    assert "I3D cannot take clips of 8 frames of 32 x 32 pixels" in message
+    assert "8 frames of 32 x 32 pixels, as DATA.TEST_CROP_SIZE has them: " in message
 
 
 def test_a_truncated_file_is_refused_with_all_other_problems(

@@ -113,6 +113,13 @@ def test_the_check_finds_a_network_that_is_wrong_at_a_shape(show, tmp_path, own_
     assert [bool(one["problem"]) for one in found["shapes"]] == [True] * 5 + [False]
 
 
+def test_the_check_of_a_network_that_cannot_be_built_is_one_problem(show):
+    vit = ("MODEL.MODEL_NAME", "ViT", "VIT.NUM_HEADS", "7")
+    code, out, err = show(QUICKSTART, "--check", *vit)
+    assert (code, out) == (2, "")
+    assert "MODEL.MODEL_NAME = ViT cannot be built" in err
+
+
 def test_a_network_that_fvcore_cannot_trace_is_counted_by_torch(show, tmp_path, own_code):
     """3 inputs to 12 classes are 36 multiply-adds."""
     own = tmp_path / "my_file.py"
