@@ -50,7 +50,7 @@ from mgexp.run.trackers import tracking_problems
 from mgexp.train.mixing import is_mixed
 from mgexp.train.precision import resolve_precision
 from mgexp.train.step import split_problems
-from mgexp.train.task import build_task
+from mgexp.train.task import build_task, metric_problems
 from mgexp.video.paths import evenly_spaced
 from mgexp.video.reader import Opener
 
@@ -138,7 +138,8 @@ def build_inputs(
     with collected(found):
         OPTIMIZERS.find(cfg.SOLVER.OPTIMIZING_METHOD)
     with collected(found):
-        build_task(cfg)
+        expected = [metric for metric, _, _ in cfg.EXPECTED]
+        found += metric_problems(build_task(cfg), cfg.MODEL.LOSS_FUNC, expected)
     train, val = build_list(cfg, "TRAIN_LIST"), build_list(cfg, "VAL_LIST")
     found += quarantine_problems(cfg.DATA, (train, val))
     found += list_problems(train, val, cfg.DATA.MAX_UNUSABLE_SHARE)

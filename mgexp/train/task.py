@@ -5,7 +5,7 @@ The kind of labels determines it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -121,6 +121,17 @@ def build_task(cfg: Config) -> Task:
     """Build the task that is registered as MODEL.LOSS_FUNC. Raises InputError if there is none."""
     task: Task = LOSSES.find(cfg.MODEL.LOSS_FUNC)(cfg.MODEL.NUM_CLASSES, cfg.DATA.ENSEMBLE_METHOD)
     return task
+
+
+def metric_problems(task: Task, loss: str, expected: Sequence[str]) -> list[str]:
+    """List the metrics of a task that mgexp does not know, and ``expected`` ones that it does not have."""
+    # Of one class each video has the first, of many labels all: the metrics are then numbers.
+    labels = torch.full((2, *task.label_shape), int(bool(task.label_shape)), dtype=task.label_type)
+    names = [*task.metrics(torch.zeros(2, task.num_classes), labels)]
+    found = f"MODEL.LOSS_FUNC = {loss} is judged by {' and '.join(names) or 'nothing'}"
+    if not names or not {*names} <= METRIC_NAMES.keys():
+        return [f"{found}: its task may have the metrics {', '.join(METRIC_NAMES)}"]
+    return [f"EXPECTED: {found}, not by {name}" for name in expected if name not in names]
 
 
 def top1_and_top5(scores: Tensor, labels: Tensor) -> dict[str, float]:

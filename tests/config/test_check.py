@@ -81,7 +81,6 @@ def problems_of(*pairs):
         ),
         ("DATA.FORMAT charades", "charades have many labels and need bce_logit"),
         ("MODEL.LOSS_FUNC bce_logit", "of all other formats have one and need cross_entropy"),
-        ("EXPECTED [['map',38.9,0.5]]", "cross_entropy is judged by top1 and top5, not by map"),
         (
             "DATA.FORMAT folders",
             "DATA.PATH_PREFIX = data/quickstart is not read with DATA.FORMAT = folders: leave it empty",

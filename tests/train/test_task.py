@@ -1,5 +1,7 @@
 """Loss, scores and metrics, compared with their definitions and with scikit-learn if it is installed."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from mgexp.train.task import (
     average_precision,
     many_labels,
     mean_average_precision,
+    metric_problems,
     metrics_text,
     one_label,
     top1_and_top5,
@@ -127,6 +130,23 @@ def test_labels_start_in_the_form_of_the_task():
     )
     assert (one.shape, one.dtype) == ((2,), torch.int64)
     assert (many.shape, many.dtype) == ((2, 3), torch.float32)
+
+
+def test_a_run_is_judged_by_metrics_that_its_task_has():
+    one, many = one_label(3, "sum"), many_labels(3, "sum")
+    assert metric_problems(one, "cross_entropy", ["top1", "top5"]) == []
+    assert metric_problems(many, "bce_logit", ["map"]) == []
+    (problem,) = metric_problems(one, "cross_entropy", ["map", "top1"])
+    assert (
+        problem
+        == "EXPECTED: MODEL.LOSS_FUNC = cross_entropy is judged by top1 and top5, not by map"
+    )
+    other = replace(one, metrics=lambda scores, labels: {"accuracy": 50.0})
+    (problem,) = metric_problems(other, "mine", [])
+    assert (
+        problem
+        == "MODEL.LOSS_FUNC = mine is judged by accuracy: its task may have the metrics top1, top5, map"
+    )
 
 
 def test_metrics_as_people_write_them():
