@@ -172,7 +172,7 @@ class OddType:
         ("My_Net", Section, "takes capitals"),
         ("TRAIN", Section, "there is a section TRAIN already"),
         ("MY_NET", NotFrozen, "no frozen dataclass"),
-        ("MY_NET", NoKeys, "no frozen dataclass whose fields are made by own"),
+        ("MY_NET", NoKeys, "no frozen dataclass with fields made by own"),
         ("MY_NET", OddType, r"MY_NET.NAME = None has the type str \| None; keys have int, float"),
     ],
 )

@@ -483,9 +483,7 @@ def add_section(name: str, section: type) -> None:
         raise ValueError(f"there is a section {name} already: choose another name")
     is_frozen = dataclasses.is_dataclass(section) and section.__dataclass_params__.frozen  # type: ignore[attr-defined]
     if not is_frozen or not all("legal" in one.metadata for one in dataclasses.fields(section)):
-        raise ValueError(
-            f"{section.__name__} is no frozen dataclass whose fields are made by own()"
-        )
+        raise ValueError(f"{section.__name__} is no frozen dataclass with fields made by own()")
     for one in (added := list(_keys(section, f"{name}."))):
         try:
             one.read(one.default)

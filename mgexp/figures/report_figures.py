@@ -184,8 +184,11 @@ def _picture(
     alt, caption = (words.format(metric=comparison.metric, a_line=a_line) for words in WORDS[name])
     if name in {"speed_up", "gains"} and margin is not None:
         caption += f" The dashed line is the margin of {counted(margin, 'point')}."
-    if name == "accuracy" and any(run.is_untimed for run in comparison.runs):
-        caption += " A run whose seconds do not count has no place over the training time."
+    if name == "accuracy" and len(comparison.timed.runs) < len(comparison.runs):
+        caption += (
+            " A run whose seconds do not count, or that trained on another machine than most, has no place over "
+            "the training time."
+        )
     return Picture(name, alt, caption, png, svg)
 
 

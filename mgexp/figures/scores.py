@@ -63,9 +63,11 @@ def accuracy_scales(comparison: Comparison, rows: Sequence[RowSchedule]) -> tupl
 
     ``rows`` are the schedules, from which the FLOPs up to an evaluation are counted. If the schedule of a run is
     unknown, or if the run took other steps or FLOPs, only the FLOPs at the end of the run are known. Seconds that
-    do not count are unknown. An axis on which only one of several rows is known is left out.
+    do not count, or of another machine than most, are unknown. An axis on which only one of several rows is known
+    is left out.
     """
     schedules = {row.name: row for row in rows}
+    timed = {run.key for run in comparison.timed.runs}
     unit, flops_label = flops_axis(max(run.train_flops for run in comparison.runs))
 
     def flops(row: Row, run: Run, one: Evaluation) -> float | None:
@@ -78,8 +80,8 @@ def accuracy_scales(comparison: Comparison, rows: Sequence[RowSchedule]) -> tupl
         Scale("training steps", lambda run: run.steps, lambda _row, _run, one: one.step),
         Scale(
             "training time (seconds)",
-            lambda run: None if run.is_untimed else run.train_seconds,
-            lambda _row, run, one: None if run.is_untimed else one.train_seconds,
+            lambda run: run.train_seconds if run.key in timed else None,
+            lambda _row, run, one: one.train_seconds if run.key in timed else None,
         ),
     )
     least = min(2, len(comparison.finished))

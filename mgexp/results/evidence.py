@@ -184,21 +184,15 @@ def sittings(runs: Iterable[Run]) -> list[list[Run]]:
     The sittings are in the order of their starts, and the runs of each in the order of their ends.
     """
     groups: list[list[Run]] = []
-    last: dict[tuple[object, ...], list[Run]] = {}
+    last: dict[tuple[str, str], list[Run]] = {}
     for run in sorted(runs, key=lambda one: one.finished_at):
-        # The host's name is not published, so its device, cores and threads stand for the machine.
-        machine = (
-            run.commit,
-            run.device,
-            run.environment.get("cores"),
-            run.environment.get("threads"),
-        )
-        group = last.get(machine)
+        place = (run.commit, run.machine)
+        group = last.get(place)
         if (
             group is None
             or (started_at(run) - group[-1].finished_at).total_seconds() > SITTING_SECONDS
         ):
-            group = last[machine] = []
+            group = last[place] = []
             groups.append(group)
         group.append(run)
     return sorted(groups, key=lambda group: min(map(started_at, group)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import datetime
@@ -178,6 +179,13 @@ class Run:
         """The setting, which decides what of two runs can be compared."""
         threads = self.environment.get("threads")
         return Setting(self.device, self.precision, threads, self.num_train_videos)
+
+    @property
+    def machine(self) -> str:
+        """The device, cores and threads. They stand for the machine, whose name is not published."""
+        cores, threads = (self.environment.get(name, "unknown") for name in ("cores", "threads"))
+        one_core, one_thread = ("" if number == 1 else "s" for number in (cores, threads))
+        return f"{self.device}, {cores} core{one_core}, {threads} thread{one_thread}"
 
     @property
     def finished_at(self) -> datetime:
@@ -396,8 +404,12 @@ class Comparison:
 
     @cached_property
     def timed(self) -> Comparison:
-        """The rows with the runs whose seconds count."""
-        return self._with_each(lambda row: row.timed)
+        """The rows with the runs whose seconds count, of the machine that trained most of them."""
+        timed = self._with_each(lambda row: row.timed)
+        usual = [one for one, _ in Counter(run.machine for run in timed.runs).most_common(1)]
+        return timed.without_seconds(lambda run: run.machine not in usual)._with_each(
+            lambda row: row.timed
+        )
 
     def timed_since(self, moment: datetime | None) -> Comparison:
         """Leave out the seconds of the runs that ended before ``moment``. None changes nothing."""

@@ -283,11 +283,11 @@ def _speed_table(results: StudyResults) -> list[str]:
 def _machine_table(results: StudyResults) -> list[str]:
     """List the speed-ups of each machine apart, if the seconds come from several."""
     fair = [pair.fair for pair in results.pairs]
-    machines = sorted({_machine(run) for pair in fair for run, _ in pair.runs})
+    machines = sorted({run.machine for pair in fair for run, _ in pair.runs})
     if len(machines) < 2:
         return []
     each = [
-        (machine, pair.only([run.seed for run, _ in pair.runs if _machine(run) == machine]))
+        (machine, pair.only([run.seed for run, _ in pair.runs if run.machine == machine]))
         for machine in machines
         for pair in fair
     ]
@@ -340,9 +340,12 @@ def _target(results: StudyResults) -> Iterator[str]:
             f"The FLOPs of {', '.join(unknown)} at an evaluation are unknown: the schedule of the YAML has other "
             "steps or FLOPs than a run, or the number of training videos is unknown or differs between runs."
         )
-    if quiet := [row.timed for row in rows if row.timed.runs]:
+    timed = (results.comparison.timed.row(row.name) for row in rows)
+    if quiet := [row for row in timed if row.runs]:
+        machines = {run.machine for row in rows for run in row.timed.runs.values()}
+        where = " on the machine of most of them" if len(machines) > 1 else ""
         fair = {pair.own.name: pair.fair for pair in results.pairs}
-        yield from ("", "In training seconds, over the runs whose seconds count:", "")
+        yield from ("", f"In training seconds, over the runs whose seconds count{where}:", "")
         yield from _cost_table(results.study, quiet, fair, "s", lambda run: seconds_to(run, target))
 
 
@@ -443,7 +446,7 @@ def _sittings(results: StudyResults) -> Iterator[str]:
         [
             ("from (UTC)", lambda runs: f"{min(map(started_at, runs)):%Y-%m-%d %H:%M}"),
             ("to", lambda runs: f"{runs[-1].finished_at:%Y-%m-%d %H:%M}"),
-            ("machine", lambda runs: plain_cell(_machine(runs[0]))),
+            ("machine", lambda runs: plain_cell(runs[0].machine)),
             ("commit", lambda runs: runs[0].short_commit),
             ("runs", lambda runs: f"{len(runs)}"),
             ("busy", lambda runs: f"{sum(run.key in busy for run in runs)}"),
@@ -464,12 +467,6 @@ def _sittings(results: StudyResults) -> Iterator[str]:
             f"The seconds of {num} that ended before {since:%Y-%m-%d %H:%M %Z} are left out too, as "
             "[study.yaml](study.yaml) says, and their accuracy is not."
         )
-
-
-def _machine(run: Run) -> str:
-    cores, threads = (run.environment.get(key, "unknown") for key in ("cores", "threads"))
-    one_core, one_thread = ("" if number == 1 else "s" for number in (cores, threads))
-    return f"{run.device}, {cores} core{one_core}, {threads} thread{one_thread}"
 
 
 def _left_out(results: StudyResults) -> Iterator[str]:

@@ -460,7 +460,7 @@ def check_record(
         # With this variable a user limits the instructions of oneDNN, which then runs other
         # kernels.
         limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "all")
-        machine = f"{cpu_model()}, {torch.backends.cpu.get_cpu_capability()}, oneDNN {limit}"
+        machine = f"{cpu_model()}, oneDNN {limit}"
     cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
     return {
         "version": VERSION,

@@ -194,3 +194,8 @@ def test_names_of_classes_must_be_enough():
         comparison.with_class_names(("open", "close"), "runs")
     assert comparison.with_class_names("abc", "runs").class_names == ("a", "b", "c")
     assert comparison.with_class_names((), "runs") == comparison
+
+
+def test_seconds_are_those_of_the_machine_of_most_runs():
+    runs = {seed: result("q/long", seed, device=name) for seed, name in enumerate("ABA")}
+    assert [run.seed for run in Comparison((Row("long", runs),)).timed.runs] == [0, 2]

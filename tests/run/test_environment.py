@@ -95,7 +95,7 @@ def test_description_is_of_this_machine():
     assert described["threads"] == torch.get_num_threads()
     assert (described["gpu"] is None) == (not torch.cuda.is_available())
     assert described["cores"] >= 1
-    assert described["cpu"]
+    assert described["cpu"].endswith(f" ({torch.backends.cpu.get_cpu_capability()})")
     age = datetime.now(timezone.utc) - datetime.fromisoformat(described["date"])
     assert timedelta(0) <= age < timedelta(minutes=1)
     names = {"date", "commit", "python", "torch", "torchvision", "av", "numpy", "pytorchvideo"}
