@@ -75,7 +75,7 @@ def error_of(number, name="x.pt"):
         ),
         (
             MemoryError(),
-            "if it was an evaluation, set a smaller TEST.BATCH_SIZE with --override (MemoryError)",
+            "if it was an evaluation, set a smaller TEST.BATCH_SIZE; both need --override (MemoryError)",
         ),
     ],
 )
