@@ -405,11 +405,10 @@ class Comparison:
     @cached_property
     def timed(self) -> Comparison:
         """The rows with the runs whose seconds count, of the machine that trained most of them."""
-        timed = self._with_each(lambda row: row.timed)
-        usual = [one for one, _ in Counter(run.machine for run in timed.runs).most_common(1)]
-        return timed.without_seconds(lambda run: run.machine not in usual)._with_each(
-            lambda row: row.timed
-        )
+        machines = Counter(run.machine for run in self.runs if not run.is_untimed)
+        usual = [one for one, _ in machines.most_common(1)]
+        marked = self.without_seconds(lambda run: run.machine not in usual)
+        return marked._with_each(lambda row: row.timed)
 
     def timed_since(self, moment: datetime | None) -> Comparison:
         """Leave out the seconds of the runs that ended before ``moment``. None changes nothing."""
