@@ -317,7 +317,7 @@ class MultigridKeys:
     CLIP_SECONDS: tuple[tuple[int, int, float], ...] = own(
         (), "for BATCH_RATIO measured: (frames, crop, seconds of a clip) of all shapes; tools/plan.py prints it",
         CLIP_SECONDS)
-    EPOCH_FACTOR: float = key(1.5, "epochs relative to the baseline's", EPOCH_FACTOR)
+    EPOCH_FACTOR: float = key(1.5, "epochs relative to the baseline's; no effect without a cycle", EPOCH_FACTOR)
     BN_BASE_SIZE: int = key(
         8, "clips per group of BN statistics; 0: no groups, all clips of a process (0: mgexp)", NOT_NEGATIVE)
     GRANULARITY: Literal["step", "epoch"] = own(

@@ -34,6 +34,7 @@ from mgexp.multigrid.batchnorm import (
 from mgexp.multigrid.phases import num_bn_groups
 from mgexp.multigrid.recipe import Recipe
 from mgexp.multigrid.sampler import ClipRequest, Stream
+from mgexp.run.log import LOGGER
 from mgexp.train.setup import Inputs
 from mgexp.train.step import Normalizer, check_clips, seed_step, split
 
@@ -108,7 +109,7 @@ def with_precise_bn(
     The model normalises in ``num_groups`` groups, as training does at the full shape. Every process
     must call this with its share of the batches. All processes get the same statistics. At most
     ``max_clips`` clips go through the network at once (0: all of them). ``draws`` belongs to the first
-    clip of the first batch.
+    clip of the first batch. The log names each video that was unusable and therefore replaced.
     """
     # A network may have no batch norm, as most transformers. Then no batch is loaded.
     if not grouped_layers(model):
@@ -117,9 +118,16 @@ def with_precise_bn(
     # the running statistics a deeper layer would see other inputs than it has in training.
     model.train()
     populations: dict[GroupedBatchNorm3d, Population] = defaultdict(Population)
+    unusable: set[int] = set()
     with keeping(model) as layers:
         for number, batch in enumerate(batches):
             check_clips(batch)
+            for index, reason in batch.unusable:
+                if index not in unusable:
+                    LOGGER.warning(
+                        "unusable video, replaced in the statistics of batch norm: %s", reason
+                    )
+                    unusable.add(index)
             # Populations keep means over all batches, so the layers need only those of one batch.
             for layer in layers:
                 layer.kept = []
