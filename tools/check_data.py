@@ -39,7 +39,7 @@ from mgexp.options import (
 from mgexp.run.environment import num_cores
 from mgexp.run.folder import CheckDir
 from mgexp.text import counted
-from mgexp.video.check import check_in_folder
+from mgexp.video.check_log import check_in_folder
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

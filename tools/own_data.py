@@ -49,7 +49,8 @@ from mgexp.run.environment import num_cores
 from mgexp.run.files import short_path
 from mgexp.run.folder import SMOKE, CheckDir
 from mgexp.text import aligned, counted
-from mgexp.video.check import VideoCheck, check_in_folder
+from mgexp.video.check import VideoCheck
+from mgexp.video.check_log import check_in_folder
 from mgexp.video.paths import links_problems
 
 PROJECTS = Path("projects")

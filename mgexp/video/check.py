@@ -1,9 +1,4 @@
-"""Check whether training can use video files, and say what is wrong with the files that it cannot use.
-
-`check_video` decodes one file. `check_videos` checks many in other processes, since a damaged file can hang or
-crash its decoder. `CheckLog` keeps the results in a folder, so that a second call continues where the first one
-stopped. `check_in_folder` does all of this, and shows how far it is.
-"""
+"""Check whether training can use a video file, and say what is wrong with a file that it cannot use."""
 
 from __future__ import annotations
 
@@ -11,26 +6,15 @@ import math
 import os
 import stat
 import time
-from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import TimeoutError as FutureTimeoutError
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cached_property, partial
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import av
 
-from mgexp.errors import InputError
-from mgexp.run.files import append_jsonl, atomic_write_text, cut_jsonl, read_jsonl, understanding
-from mgexp.run.folder import CheckDir
-from mgexp.run.log import progress_bar
-from mgexp.text import counted, escaped
 from mgexp.video.frame_folder import FrameFolder
-from mgexp.video.paths import Root
-from mgexp.video.processes import CANNOT_START, map_in_processes, no_result
 from mgexp.video.pyav import AV_ERRORS, header_duration
 from mgexp.video.reader import VideoError
 from mgexp.video.store import stamp_of
@@ -54,13 +38,14 @@ KINDS = {
     "crashed": "the decoder ended its process",
 }
 """The kinds of results, in the order of the table, and what each of them means."""
-PASSING_KINDS = frozenset({"missing", "open_fails", "no_sequence", "crashed"})
-"""Kinds whose reason may be the system and not the video, such as rights, a file server, or full memory."""
 USABLE_KINDS = frozenset({"ok", "timestamps_not_monotonic", "sizes_differ"})
 QUICK_SECONDS = 1.0
 """Seconds that a quick check decodes at the start and at the end of a video. Assumption: a file
 that was cut short or written badly fails at one of its ends. Only the full check finds damage in
 the middle."""
+LOST_SECONDS = 1.0
+"""A file has lost its end if its frames end earlier than its header says by more seconds than this. Assumption:
+headers are less wrong."""
 
 
 @dataclass(frozen=True)
@@ -97,14 +82,15 @@ class VideoCheck:
 class _Seen:
     """Counts of the frames that the decoder has given so far, and the damage that it has met.
 
-    ``times``: number of frames that have a time. ``seen_until``: after a seek, the time of the last
-    frame that was counted before it.
+    ``times``: number of frames that have a time. ``end``: where the last of them ends. ``seen_until``: after a
+    seek, the time of the last frame that was counted before it.
     """
 
     frames: int = 0
     times: int = 0
     first_time: int | None = None
     last_time: int | None = None
+    end: int | None = None
     size: tuple[int, int] | None = None
     other_size: tuple[int, int] | None = None
     seen_until: int | None = None
@@ -130,6 +116,7 @@ class _Seen:
         if self.last_time is not None and frame.pts <= self.last_time:
             self.num_disordered += 1
         self.last_time = frame.pts
+        self.end = max(self.end or frame.pts, frame.pts + (frame.duration or 0))
 
     def add_damage(self, what: str) -> None:
         """Record a damaged packet or frame, and the number of frames before it."""
@@ -163,7 +150,7 @@ def check_video(path: str, quick: bool) -> VideoCheck:
     Of a folder of images, ``quick`` decodes the first and the last. If a packet cannot be decoded,
     continue with the next one. Raises nothing for a bad file.
     """
-    start, state = time.perf_counter(), _state_of(path)
+    start, state = time.perf_counter(), state_of(path)
     is_folder = os.path.isdir(path)  # noqa: PTH112 (240,000 videos)
     found = _check_folder(path, quick) if is_folder else _check_file(path, quick)
     return replace(found, seconds=round(time.perf_counter() - start, 4), state=state)
@@ -196,13 +183,15 @@ def _check_file(path: str, quick: bool) -> VideoCheck:
             _decode_ends(container, stream, seen)
         else:
             _decode_rest(container, stream, seen)
+        if lost := _lost_end(container, stream, seen):
+            seen.add_damage(lost)
         kind, reason = seen.verdict()
         duration = header_duration(container, stream)
-        if duration is None and seen.first_time is not None and seen.last_time is not None:
-            duration = float((seen.last_time - seen.first_time) * stream.time_base)
+        if duration is None and seen.first_time is not None and seen.end is not None:
+            duration = float((seen.end - seen.first_time) * stream.time_base)
         rate = stream.average_rate
         width, height = seen.size or (None, None)
-        return VideoCheck(
+        found = VideoCheck(
             path=path,
             kind=kind,
             reason=reason,
@@ -213,6 +202,9 @@ def _check_file(path: str, quick: bool) -> VideoCheck:
             height=height,
             codec=stream.codec_context.name,
         )
+    # A seek may lead behind the last keyframe, as in a transport stream, and then nothing comes after it. The full
+    # check tells an end that no seek reaches from a lost one.
+    return _check_file(path, quick=False) if quick and lost else found
 
 
 def _check_folder(path: str, quick: bool) -> VideoCheck:
@@ -286,11 +278,21 @@ def _decode_ends(container: Any, stream: Any, seen: _Seen) -> None:
         with suppress(*AV_ERRORS):
             container.seek(max(start, end - int(ticks)), stream=stream)
             seen.seen_until, seen.last_time = seen.last_time, None
-    num_before = seen.frames
     _decode_rest(container, stream, seen)
-    # A file whose end was lost may still have its full duration in the header.
-    if seen.seen_until is not None and seen.frames == num_before:
-        seen.add_damage("no frame comes from its last second")
+
+
+def _lost_end(container: Any, stream: Any, seen: _Seen) -> str:
+    """Say how much of the end is missing; "" if nothing is, or if the header has no duration.
+
+    A Matroska file that was cut has its full duration in the header, and ends without an error.
+    """
+    duration = header_duration(container, stream)
+    if duration is None or seen.end is None:
+        return ""
+    found = float((seen.end - (stream.start_time or 0)) * stream.time_base)
+    if duration - found <= LOST_SECONDS:
+        return ""
+    return f"the frames end at {found:.1f} s, but the header says {duration:.1f} s"
 
 
 def _words(error: BaseException) -> str:
@@ -298,195 +300,7 @@ def _words(error: BaseException) -> str:
     return str(getattr(error, "strerror", None) or error)
 
 
-def check_videos(
-    paths: Sequence[str],
-    *,
-    quick: bool,
-    num_processes: int,
-    limit_seconds: float,
-    check: Callable[..., VideoCheck] = check_video,
-) -> Generator[VideoCheck, None, None]:
-    """Check the videos in ``num_processes`` processes; yield the results in the order in which they are ready.
-
-    A video without a result after ``limit_seconds`` is ``hung``. If its process died, it is
-    ``crashed``. Raises RuntimeError if a process ends before it gets a video.
-    """
-
-    def failed(path: str, error: Exception) -> VideoCheck:
-        reason = no_result(error, limit_seconds)
-        if isinstance(error, FutureTimeoutError):
-            return VideoCheck(path, "hung", reason, seconds=limit_seconds)
-        return VideoCheck(path, "crashed", reason)
-
-    # Checking a data set takes hours. The niceness lets the other programs on the machine go first.
-    return map_in_processes(
-        partial(check, quick=quick),
-        paths,
-        num_processes,
-        limit_seconds=limit_seconds,
-        failure=failed,
-        niceness=10,
-    )
-
-
-NUM_EXAMPLES = 3
-"""Number of videos of each kind that the table names. ``CheckDir.videos_jsonl`` names all of them."""
-
-
-@dataclass(frozen=True)
-class CheckSummary:
-    """The checks of all videos of a call. An earlier call made ``num_known`` of them."""
-
-    checks: Sequence[VideoCheck]
-    num_known: int
-
-    @cached_property
-    def counts(self) -> dict[str, int]:
-        """Videos of each kind that was found, in the order of KINDS."""
-        found = Counter(check.kind for check in self.checks)
-        return {kind: found[kind] for kind in KINDS if found[kind]}
-
-    @property
-    def num_unusable(self) -> int:
-        """Videos that training cannot use."""
-        return sum(num for kind, num in self.counts.items() if kind not in USABLE_KINDS)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the numbers for programs."""
-        return {
-            "num_videos": len(self.checks),
-            "num_unusable": self.num_unusable,
-            "num_known": self.num_known,
-            "kinds": self.counts,
-            "video_seconds": sum(check.duration_seconds or 0.0 for check in self.checks),
-        }
-
-    def as_text(self) -> str:
-        """Return a line for each kind, with its share and meaning; below it, the first videos that are not ok."""
-        lines = [f"{'kind':<26}{'videos':>9}{'share':>9}  meaning"]
-        for kind, num in self.counts.items():
-            lines.append(f"{kind:<26}{num:>9,}{num / len(self.checks):>9.2%}  {KINDS[kind]}")
-            if kind == "ok":
-                continue
-            found = [check for check in self.checks if check.kind == kind]
-            lines += [
-                f"    {check.path}: {escaped(check.reason)}" for check in found[:NUM_EXAMPLES]
-            ]
-            if num > NUM_EXAMPLES:
-                lines.append(f"    ... and {num - NUM_EXAMPLES:,} more")
-        lines.append(
-            f"{counted(len(self.checks), 'video')}, {self.num_unusable:,} unusable; "
-            f"{counted(self.num_known, 'was known', 'were known')} from an earlier call"
-        )
-        return "\n".join(lines)
-
-
-@dataclass(frozen=True)
-class CheckLog:
-    """The checks that are kept in ``folder``, as a call with one setting uses them. The caller holds the lock.
-
-    ``quick``: whether the call makes quick checks. A quick call also accepts the lines of full
-    checks. A full call accepts no line of a quick check.
-    ``limit_seconds``: the time limit of the call. A video that hung under a shorter limit is
-    checked again.
-    """
-
-    folder: CheckDir
-    quick: bool
-    limit_seconds: float
-
-    def known(self, paths: Sequence[str]) -> dict[str, VideoCheck]:
-        """Return the earlier checks of ``paths`` that still hold, and delete the lines that do not.
-
-        A line holds as long as its file keeps its size and its time of change. Lines of other
-        videos stay.
-        """
-        asked = set(paths)
-        names = [field.name for field in fields(VideoCheck) if field.name != "state"]
-        with understanding(self.folder.videos_jsonl):
-            cut_jsonl(
-                self.folder.videos_jsonl,
-                lambda line: line["path"] not in asked or self._holds(line),
-            )
-            return {
-                line["path"]: VideoCheck(**{name: line[name] for name in names})
-                for line in read_jsonl(self.folder.videos_jsonl)
-                if line["path"] in asked
-            }
-
-    def add(self, check: VideoCheck) -> None:
-        """Append the line of ``check``, with the size and the time of change of its file."""
-        values = asdict(check)
-        # A file that changed while it was decoded is checked again.
-        state = values.pop("state") or _state_of(check.path)
-        append_jsonl(self.folder.videos_jsonl, {**values, "quick": self.quick, **state})
-
-    def write_quarantine(self, checks: Iterable[VideoCheck], root: Path) -> None:
-        """Write the names of the videos that training cannot use, sorted, a line each; see ``Root.name``."""
-        base = Root(root)
-        lines = sorted(base.name(check.path) for check in checks if not check.is_usable)
-        atomic_write_text(self.folder.quarantine_txt, "".join(f"{line}\n" for line in lines))
-
-    def _holds(self, line: Mapping[str, Any]) -> bool:
-        if line["kind"] in PASSING_KINDS:
-            return False
-        if line["kind"] == "hung" and line["seconds"] < self.limit_seconds:
-            return False
-        # A full check decodes what a quick check did not.
-        if line["quick"] and not self.quick:
-            return False
-        # Older versions counted only the first and the last image of a folder in a quick check.
-        if line["quick"] and line["frames"] <= 2 and line["duration_seconds"] is None:
-            return False
-        return all(line[name] == value for name, value in _state_of(line["path"]).items())
-
-
-def check_in_folder(
-    folder: CheckDir,
-    paths: Sequence[str],
-    root: Path,
-    quick: bool,
-    num_processes: int,
-    limit_seconds: float,
-) -> CheckSummary:
-    """Check the videos at ``paths`` that no earlier call has checked. Write all results into ``folder``.
-
-    The quarantine has paths relative to ``root``. The other arguments are those of `check_videos`. Raises
-    InputError if another process works in the folder, or if no process can start.
-    """
-    with folder.locked(), _processes_that_cannot_start(folder):
-        log = CheckLog(folder, quick, limit_seconds)
-        checks = log.known(paths)
-        num_known = len(checks)
-        checking = check_videos(
-            [path for path in paths if path not in checks],
-            quick=quick,
-            num_processes=num_processes,
-            limit_seconds=limit_seconds,
-        )
-        # `closing` ends the checking processes, also after Ctrl-C.
-        bar = progress_bar(len(paths), " videos", initial=num_known)
-        with bar, closing(checking):
-            for found in checking:
-                log.add(found)
-                checks[found.path] = found
-                bar.update()
-        ordered = [checks[path] for path in paths]
-        log.write_quarantine(ordered, root)
-    return CheckSummary(ordered, num_known)
-
-
-@contextmanager
-def _processes_that_cannot_start(folder: CheckDir) -> Iterator[None]:
-    """Turn the error of processes that cannot start into an InputError that says how to continue."""
-    try:
-        yield
-    except BrokenProcessPool as error:
-        again = "then give the same command again, it checks the rest"
-        raise InputError([f"{folder.root}: {CANNOT_START}, {again}"]) from error
-
-
-def _state_of(path: str) -> dict[str, int | None]:
+def state_of(path: str) -> dict[str, int | None]:
     """Return the size and the time of change of a video; None for both if there is no file."""
     try:
         stamp = stamp_of(path)

@@ -307,6 +307,9 @@ def rows_by_pts(packets: Sequence[Any], ticks: Sequence[int]) -> dict[int, list[
 
 def header_duration(container: Any, stream: Any) -> float | None:
     """Return the seconds from the first frame to the end of the last; None if the header does not say."""
+    # MPEG program streams (.mpg, .vob) have no such header. FFmpeg estimates their duration, often too short.
+    if container.format.name == "mpeg":
+        return None
     is_alone = len(container.streams) == 1
     # FFmpeg gives each stream of a .wmv file the duration of the file.
     if stream.duration and (is_alone or container.format.name != "asf"):

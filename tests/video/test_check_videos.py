@@ -8,6 +8,7 @@ import bad_checks
 import pytest
 from odd_videos import (
     EMPTY_GIF,
+    TICKS_AT_10_FPS,
     cut,
     damage_frames,
     write_four_seconds,
@@ -19,16 +20,8 @@ from mgexp.errors import InputError
 from mgexp.run.files import read_jsonl
 from mgexp.run.folder import CheckDir
 from mgexp.video import processes
-from mgexp.video.check import (
-    KINDS,
-    USABLE_KINDS,
-    CheckLog,
-    CheckSummary,
-    VideoCheck,
-    check_in_folder,
-    check_video,
-    check_videos,
-)
+from mgexp.video.check import KINDS, USABLE_KINDS, VideoCheck, check_video
+from mgexp.video.check_log import CheckLog, CheckSummary, check_in_folder, check_videos
 from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import VideoError
 
@@ -103,12 +96,42 @@ def test_damage_says_how_much_and_where(tmp_path):
     assert found.frames == 38  # it goes on after the damage
 
 
-def test_a_file_that_was_cut_short_is_found(tmp_path):
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_file_that_was_cut_short_is_found(quick, tmp_path):
     path = cut(write_four_seconds(tmp_path / "a.mp4"), 0.5)
-    for quick in (False, True):
-        found = check_video(str(path), quick)
-        assert found.kind == "decode_error_partial"
+    found = check_video(str(path), quick)
+    assert found.kind == "decode_error_partial"
     assert 0 < found.frames < 40
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_matroska_file_that_was_cut_ends_before_its_header_says(quick, tmp_path):
+    """It ends without an error, and the reader would show its last frame for the rest of the time."""
+    path = cut(write_four_seconds(tmp_path / "a.mkv"), 0.5)
+    found = check_video(str(path), quick)
+    assert found.kind == "decode_error_partial"
+    end = (found.frames - 1) / 10 + 1 / 30
+    assert f"the frames end at {end:.1f} s, but the header says 3.9 s" in found.reason
+
+
+SLOW = [0, 5 * 15360]
+"""Two frames, 5 seconds apart."""
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "ticks"),
+    [
+        ("a.ts", LONG_GOP, TICKS_AT_10_FPS),
+        ("a.mp4", {"tune": "zerolatency"}, SLOW),
+        ("a.mkv", {"tune": "zerolatency"}, SLOW),
+    ],
+)
+def test_a_quick_check_does_not_call_an_end_lost_that_its_seek_misses(
+    name, options, ticks, tmp_path
+):
+    path = write_video(tmp_path / name, options=options, ticks=ticks)
+    found = check_video(str(path), quick=True)
+    assert (found.kind, found.frames) == ("ok", len(ticks))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from PIL.PngImagePlugin import PngInfo
 from stores import TALL, WIDE, frames_of, order, psnr, smooth_picture, store_in
 
 from mgexp.run.folder import CheckDir
-from mgexp.video.check import CheckLog, check_video
+from mgexp.video.check import check_video
+from mgexp.video.check_log import CheckLog
 from mgexp.video.frame_folder import FilesAndFolders, FrameFolder, images_of, read_image
 from mgexp.video.reader import Region, VideoError
 from mgexp.video.store import StoreIndex, stamp_of

@@ -116,6 +116,13 @@ def test_a_file_that_is_cut_ends_as_frames_or_as_one_error(share, suffix, tmp_pa
         assert (first, last) < (1, 39)
 
 
+def test_the_duration_of_a_program_stream_is_not_the_estimate_of_its_decoder(tmp_path):
+    """FFmpeg says 1.6 s, so the end of the video would never be shown."""
+    path = write_video(tmp_path / "a.mpg", 60, codec="mpeg2video", time_base=Fraction(1, 30))
+    with PyavReader(str(path)) as reader:
+        assert reader.duration_seconds == pytest.approx(2.0, abs=0.01)
+
+
 def test_timestamps_that_do_not_grow_are_frames_all_the_same(tmp_path):
     """B-frames in AVI, which holds no display times: FFmpeg makes some up, in the wrong order."""
     options = {"bf": "2", "g": "12"}

@@ -1,0 +1,218 @@
+"""Check many video files, and keep the results.
+
+`check_videos` checks them in other processes, since a damaged file can hang or crash its decoder. `CheckLog` keeps
+the results in a folder, so that a second call continues where the first one stopped. `check_in_folder` does all of
+this, and shows how far it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from mgexp.errors import InputError
+from mgexp.run.files import append_jsonl, atomic_write_text, cut_jsonl, read_jsonl, understanding
+from mgexp.run.folder import CheckDir
+from mgexp.run.log import progress_bar
+from mgexp.text import counted, escaped
+from mgexp.video.check import KINDS, USABLE_KINDS, VideoCheck, check_video, state_of
+from mgexp.video.paths import Root
+from mgexp.video.processes import CANNOT_START, map_in_processes, no_result
+
+PASSING_KINDS = frozenset({"missing", "open_fails", "no_sequence", "crashed"})
+"""Kinds whose reason may be the system and not the video, such as rights, a file server, or full memory."""
+
+
+def check_videos(
+    paths: Sequence[str],
+    *,
+    quick: bool,
+    num_processes: int,
+    limit_seconds: float,
+    check: Callable[..., VideoCheck] = check_video,
+) -> Generator[VideoCheck, None, None]:
+    """Check the videos in ``num_processes`` processes; yield the results in the order in which they are ready.
+
+    A video without a result after ``limit_seconds`` is ``hung``. If its process died, it is
+    ``crashed``. Raises RuntimeError if a process ends before it gets a video.
+    """
+
+    def failed(path: str, error: Exception) -> VideoCheck:
+        reason = no_result(error, limit_seconds)
+        if isinstance(error, FutureTimeoutError):
+            return VideoCheck(path, "hung", reason, seconds=limit_seconds)
+        return VideoCheck(path, "crashed", reason)
+
+    # Checking a data set takes hours. The niceness lets the other programs on the machine go first.
+    return map_in_processes(
+        partial(check, quick=quick),
+        paths,
+        num_processes,
+        limit_seconds=limit_seconds,
+        failure=failed,
+        niceness=10,
+    )
+
+
+NUM_EXAMPLES = 3
+"""Number of videos of each kind that the table names. ``CheckDir.videos_jsonl`` names all of them."""
+
+
+@dataclass(frozen=True)
+class CheckSummary:
+    """The checks of all videos of a call. An earlier call made ``num_known`` of them."""
+
+    checks: Sequence[VideoCheck]
+    num_known: int
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """Videos of each kind that was found, in the order of KINDS."""
+        found = Counter(check.kind for check in self.checks)
+        return {kind: found[kind] for kind in KINDS if found[kind]}
+
+    @property
+    def num_unusable(self) -> int:
+        """Videos that training cannot use."""
+        return sum(num for kind, num in self.counts.items() if kind not in USABLE_KINDS)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the numbers for programs."""
+        return {
+            "num_videos": len(self.checks),
+            "num_unusable": self.num_unusable,
+            "num_known": self.num_known,
+            "kinds": self.counts,
+            "video_seconds": sum(check.duration_seconds or 0.0 for check in self.checks),
+        }
+
+    def as_text(self) -> str:
+        """Return a line for each kind, with its share and meaning; below it, the first videos that are not ok."""
+        lines = [f"{'kind':<26}{'videos':>9}{'share':>9}  meaning"]
+        for kind, num in self.counts.items():
+            lines.append(f"{kind:<26}{num:>9,}{num / len(self.checks):>9.2%}  {KINDS[kind]}")
+            if kind == "ok":
+                continue
+            found = [check for check in self.checks if check.kind == kind]
+            lines += [
+                f"    {check.path}: {escaped(check.reason)}" for check in found[:NUM_EXAMPLES]
+            ]
+            if num > NUM_EXAMPLES:
+                lines.append(f"    ... and {num - NUM_EXAMPLES:,} more")
+        lines.append(
+            f"{counted(len(self.checks), 'video')}, {self.num_unusable:,} unusable; "
+            f"{counted(self.num_known, 'was known', 'were known')} from an earlier call"
+        )
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class CheckLog:
+    """The checks that are kept in ``folder``, as a call with one setting uses them. The caller holds the lock.
+
+    ``quick``: whether the call makes quick checks. A quick call also accepts the lines of full
+    checks. A full call accepts no line of a quick check.
+    ``limit_seconds``: the time limit of the call. A video that hung under a shorter limit is
+    checked again.
+    """
+
+    folder: CheckDir
+    quick: bool
+    limit_seconds: float
+
+    def known(self, paths: Sequence[str]) -> dict[str, VideoCheck]:
+        """Return the earlier checks of ``paths`` that still hold, and delete the lines that do not.
+
+        A line holds as long as its file keeps its size and its time of change. Lines of other
+        videos stay.
+        """
+        asked = set(paths)
+        names = [field.name for field in fields(VideoCheck) if field.name != "state"]
+        with understanding(self.folder.videos_jsonl):
+            cut_jsonl(
+                self.folder.videos_jsonl,
+                lambda line: line["path"] not in asked or self._holds(line),
+            )
+            return {
+                line["path"]: VideoCheck(**{name: line[name] for name in names})
+                for line in read_jsonl(self.folder.videos_jsonl)
+                if line["path"] in asked
+            }
+
+    def add(self, check: VideoCheck) -> None:
+        """Append the line of ``check``, with the size and the time of change of its file."""
+        values = asdict(check)
+        # A file that changed while it was decoded is checked again.
+        state = values.pop("state") or state_of(check.path)
+        append_jsonl(self.folder.videos_jsonl, {**values, "quick": self.quick, **state})
+
+    def write_quarantine(self, checks: Iterable[VideoCheck], root: Path) -> None:
+        """Write the names of the videos that training cannot use, sorted, a line each; see ``Root.name``."""
+        base = Root(root)
+        lines = sorted(base.name(check.path) for check in checks if not check.is_usable)
+        atomic_write_text(self.folder.quarantine_txt, "".join(f"{line}\n" for line in lines))
+
+    def _holds(self, line: Mapping[str, Any]) -> bool:
+        if line["kind"] in PASSING_KINDS:
+            return False
+        if line["kind"] == "hung" and line["seconds"] < self.limit_seconds:
+            return False
+        # A full check decodes what a quick check did not.
+        if line["quick"] and not self.quick:
+            return False
+        # Older versions counted only the first and the last image of a folder in a quick check.
+        if line["quick"] and line["frames"] <= 2 and line["duration_seconds"] is None:
+            return False
+        return all(line[name] == value for name, value in state_of(line["path"]).items())
+
+
+def check_in_folder(
+    folder: CheckDir,
+    paths: Sequence[str],
+    root: Path,
+    quick: bool,
+    num_processes: int,
+    limit_seconds: float,
+) -> CheckSummary:
+    """Check the videos at ``paths`` that no earlier call has checked. Write all results into ``folder``.
+
+    The quarantine has paths relative to ``root``. The other arguments are those of `check_videos`. Raises
+    InputError if another process works in the folder, or if no process can start.
+    """
+    with folder.locked(), _processes_that_cannot_start(folder):
+        log = CheckLog(folder, quick, limit_seconds)
+        checks = log.known(paths)
+        num_known = len(checks)
+        checking = check_videos(
+            [path for path in paths if path not in checks],
+            quick=quick,
+            num_processes=num_processes,
+            limit_seconds=limit_seconds,
+        )
+        # `closing` ends the checking processes, also after Ctrl-C.
+        bar = progress_bar(len(paths), " videos", initial=num_known)
+        with bar, closing(checking):
+            for found in checking:
+                log.add(found)
+                checks[found.path] = found
+                bar.update()
+        ordered = [checks[path] for path in paths]
+        log.write_quarantine(ordered, root)
+    return CheckSummary(ordered, num_known)
+
+
+@contextmanager
+def _processes_that_cannot_start(folder: CheckDir) -> Iterator[None]:
+    """Turn the error of processes that cannot start into an InputError that says how to continue."""
+    try:
+        yield
+    except BrokenProcessPool as error:
+        again = "then give the same command again, it checks the rest"
+        raise InputError([f"{folder.root}: {CANNOT_START}, {again}"]) from error
