@@ -66,7 +66,7 @@ def read_classes(path: Path, num_classes: int | None) -> Classes:
     There must be ``num_classes`` different names (None: at least one), and their numbers must have no gap.
     """
     text, problems = read_text(path, "class list")
-    if not problems and path.suffix == ".json":
+    if not problems and path.suffix.lower() == ".json":
         entries, problems = _json_entries(text, path)
     else:
         whole = [line.strip() for line in text.strip().splitlines()]

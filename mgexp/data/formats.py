@@ -88,15 +88,15 @@ def _csv_rows(
             remedy = f"the first line must name {', '.join(columns)}; lists without labels cannot be used"
             yield f"{path}:1", Bad("column that is not there", name, remedy)
         for row in () if missing else reader:
+            place = f"{path}:{reader.line_num}"
             cells = {name: row[name].strip() for name in reader.fieldnames}
-            if any(cells.values()):
-                yield f"{path}:{reader.line_num}", cells
+            if extra := "".join(row.get(None, ())).strip():
+                yield place, Bad("cell behind the last column", extra, "put commas in quotes")
+            elif any(cells.values()):
+                yield place, cells
     except csv.Error as error:
         remedy = "write it again as comma-separated values"
-        yield (
-            f"{path}:{reader.line_num}",
-            Bad("table that cannot be read", str(error), remedy),
-        )
+        yield f"{path}:{reader.line_num}", Bad("table that cannot be read", str(error), remedy)
 
 
 def read_list(
@@ -450,9 +450,8 @@ def _videos_of_classes(folder: Path, classes: Mapping[str, int]) -> tuple[list[L
     # compare them as text.
     for path in visible_in(Path(os.path.normpath(folder.absolute()))):
         if not path.is_dir():
-            remedy = "move it into the folder of its class"
             what = "file outside the folders of the classes"
-            bad.append((str(folder), Bad(what, path.name, remedy)))
+            bad.append((str(folder), Bad(what, path.name, "move it into the folder of its class")))
         elif path.name not in classes:
             remedy = "correct it, or DATA.CLASSES; without that key the classes are the folders of DATA.TRAIN_LIST"
             bad.append((str(folder), Bad("folder of no class", path.name, remedy)))

@@ -32,7 +32,7 @@ from mgexp.run.files import is_file, is_there
 from mgexp.run.remote import is_remote, local_file
 from mgexp.text import counted, escaped
 from mgexp.video.paths import Root, links_problems
-from mgexp.video.store import open_store
+from mgexp.video.store import is_gone, open_store
 
 LIST_FILES = {
     "list": "a text file with a 'path label' line per video",
@@ -137,7 +137,7 @@ def _with_copies(videos: VideoList, copied: Container[str], root: Root) -> Video
     for path in videos.missing:
         for place in videos.places.get(path, (path,)):
             # An empty file is no video that is gone: the copies are of an earlier content.
-            if root.name(place) in copied and not Path(place).exists():
+            if root.name(place) in copied and is_gone(place):
                 found[path] = place
                 break
     missing = tuple(path for path in videos.missing if path not in found)

@@ -10,6 +10,7 @@ import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -249,18 +250,20 @@ def _same_bytes(videos: Sequence[OwnVideo]) -> dict[str, str]:
     """Map each copy to the first video with the same bytes. Only files of the same size are read."""
     by_size: dict[int, list[str]] = defaultdict(list)
     for one in videos:
-        file = Path(one.path)
-        if file.is_file():
-            by_size[file.stat().st_size].append(one.path)
+        with suppress(OSError):
+            if (file := Path(one.path)).is_file():
+                by_size[file.stat().st_size].append(one.path)
     copies = {}
     # Empty files are no copies: the check calls them unusable.
     by_size.pop(0, None)
     for paths in by_size.values():
         first: dict[str, str] = {}
         for path in paths if len(paths) > 1 else ():
-            original = first.setdefault(sha256_of(Path(path)), path)
-            if original != path:
-                copies[path] = original
+            # The check tells why a file cannot be read.
+            with suppress(OSError):
+                original = first.setdefault(sha256_of(Path(path)), path)
+                if original != path:
+                    copies[path] = original
     return copies
 
 

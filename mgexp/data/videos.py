@@ -45,10 +45,13 @@ def videos_in(
     names, problems = class_folders(folder)
     raise_problems(problems)
     if classes is not None and list(classes) != list(names):
-        others = listed(sorted({*names} ^ {*classes}))
-        raise InputError(
-            [f"{folder} and the training folder have different classes: only one has {others}"]
-        )
+        if others := listed(sorted({*names} ^ {*classes})):
+            problem = f"have different classes: only one has {others}"
+        else:
+            problem = (
+                "have the same classes in another order: give the names as videos_in returned them"
+            )
+        raise InputError([f"{folder} and the training folder {problem}"])
     found = read_folders(folder, {name: label for label, name in enumerate(names)})
     empty = [f"{path} is missing or an empty file: remove it" for path in found.missing]
     raise_problems([*found.problems, *empty])

@@ -267,7 +267,7 @@ class WandbRun:
 
     def _log(self, prefix: str, line: Line) -> None:
         # A resumed run repeats steps that W&B already has, and W&B refuses a place that does not rise.
-        place = place_of(prefix, line["step"])
+        place = place_of(prefix, line)
         if place <= self._told:
             return
         numbers = {f"{prefix}{name}": value for name, value in numbers_of(line).items()}
@@ -283,9 +283,7 @@ class WandbRun:
                 TRAIN: self.run_dir.metrics_jsonl,
                 EVALUATION: self.run_dir.evaluations_jsonl,
             }
-            places = [
-                place_of(kind, line["step"]) for kind in files for line in read_jsonl(files[kind])
-            ]
+            places = [place_of(kind, line) for kind in files for line in read_jsonl(files[kind])]
             run_id, told = known["id"], max(known["told"], -1, *places)
         else:
             run_id, told = uuid.uuid4().hex[:12], -1
@@ -293,12 +291,13 @@ class WandbRun:
         return run_id, told
 
 
-def place_of(prefix: str, step: int) -> int:
+def place_of(prefix: str, line: Line) -> int:
     """Return the number of a line for W&B, which needs numbers that rise.
 
-    An evaluation after ``step`` steps comes just before the line of step ``step``, which is 0-based.
+    An evaluation after ``step`` steps comes just before the line of step ``step``, which is 0-based. The evaluation
+    by the full protocol comes after all steps. So it takes the place of the line that would come next.
     """
-    return 2 * step + (prefix == TRAIN)
+    return 2 * int(line["step"]) + (prefix == TRAIN or bool(line.get("full_protocol")))
 
 
 def tracking_problems(uses_tensorboard: bool, wandb_mode: str | None) -> Iterator[str]:

@@ -95,7 +95,9 @@ def read_image(path: str) -> FramesArray:
         raise VideoError(path, "is empty")
     try:
         with Image.open(data, formats=FORMATS) as image:
-            if image.mode[0] in "IF":
+            # Pillow reads a grey PNG of 16 bits as such, and cuts the others to 8. Byte 24 of a PNG has its bits.
+            is_deep = image.format == "PNG" and data.getvalue()[24] > 8
+            if is_deep or image.mode[0] in "IF":
                 raise VideoError(path, "has 16 or 32 bits for each colour: save it with 8")
             return np.array(image.convert("RGB"))
     # A damaged PNG may also end in a SyntaxError, and one with much text in a ValueError.

@@ -39,12 +39,14 @@ class Root:
     def path(self, name: str) -> str | None:
         """Return the absolute path of ``name``; None if it lies outside and ``allow_outside`` is not set.
 
-        ``name`` is relative to the folder, or absolute. Links inside the folder are not followed:
-        see ``links_problems``.
+        ``name`` is relative to the folder, or absolute. If the folder is a link, both its names lead to the same
+        path. Links inside the folder are not followed: see ``links_problems``.
         """
         # normpath removes "..", so that a name such as ../other/a.mp4 is seen to lie outside.
         path = os.path.normpath(os.path.join(self.folder, name))  # noqa: PTH118 (240,000 lines)
-        return path if self.allow_outside or path.startswith(self._inside) else None
+        if path.startswith(self._inside):
+            return self._inside[0] + self.name(path)
+        return path if self.allow_outside else None
 
     def name(self, path: str) -> str:
         """Return the name of a video in clip stores and quarantines: relative to the folder if it is inside.

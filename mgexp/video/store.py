@@ -274,6 +274,15 @@ def stamp_of(path: str) -> Stamp:
     return Stamp(size_bytes, status.st_mtime_ns)
 
 
+def is_gone(path: str) -> bool:
+    """Tell whether there is no such video. A video that cannot be looked at, as in a closed folder, is not."""
+    try:
+        os.stat(path)  # noqa: PTH116 (the existence of a path that cannot be looked at is unknown)
+    except OSError as error:
+        return isinstance(error, FileNotFoundError | NotADirectoryError)
+    return False
+
+
 class StoreIndex:
     """An ``Opener`` that reads a video from its copies in a store, or from its own file if it has no copies.
 
@@ -307,10 +316,8 @@ class StoreIndex:
         # copies.
         try:
             status = os.stat(path)  # noqa: PTH116 (called for each clip)
-        except FileNotFoundError:
-            return entry
         except OSError:
-            return None
+            return entry if is_gone(path) else None
         # To add up the images of a folder for each clip would take too long, so its time must do.
         if entry.size_bytes != status.st_size and not stat.S_ISDIR(status.st_mode):
             return None

@@ -20,6 +20,8 @@ from mgexp.run.files import (
     NO_SPACE,
     append_jsonl,
     atomic_write_text,
+    is_folder,
+    is_there,
     json_line,
     lock_file,
     read_json,
@@ -136,7 +138,9 @@ def fill_store(
             # A killed process may have left half-written files and half a line. The manifest is
             # written anew without this line, and without lines that later ones replaced.
             for leftover in store.root.rglob(".*.tmp"):
-                leftover.unlink()
+                # A folder of copies may have such a name too.
+                if leftover.is_file():
+                    leftover.unlink()
             known = store.read()
             _rewrite(store, known)
             size_bytes = store.manifest_jsonl.stat().st_size
@@ -212,6 +216,9 @@ def _copy_all(
                 levels = {**before.levels, **video.levels}
                 video = replace(before if video.failure else video, levels=levels)  # noqa: PLW2901
             append_jsonl(store.manifest_jsonl, video.line())
+            # The file changed, so copies that nothing replaced are of an earlier content.
+            for level in before.levels.keys() - video.levels.keys() if before is not None else ():
+                store.copy(level, video.path).unlink(missing_ok=True)
             known[video.path] = video
             if packer is not None:
                 packer.add(video)
@@ -262,6 +269,8 @@ def _check_paths(order: Order, paths: Sequence[str]) -> None:
 
 def _check_settings(store: StoreDir, settings: dict[str, object]) -> None:
     """Raise InputError unless the folder is new, or is a store whose copies are encoded in the same way."""
+    if is_there(store.root) and not is_folder(store.root):
+        raise InputError([f"{store.root} is not a folder: choose a new or an empty folder"])
     if not store.settings_json.exists():
         # A start that was killed early may have left its lock, or a temporary file, and nothing
         # else.

@@ -62,6 +62,10 @@ def test_columns_that_are_not_needed_may_be_missing(read):
         ),
         ("AAAAA,c092 3.0 2.0", "action that ends before it starts, {}: 'c092 3.0 2.0'"),
         ("../AA,c092 1.0 2.0", "id in another form, {}: '../AA'"),
+        (
+            "AAAAA,c001 0.0 1.0,c002 1.0 2.0",
+            "cell behind the last column, {}: 'c002 1.0 2.0': put commas in quotes",
+        ),
         ("N11GT,c092 1.0 2.0", "video listed twice, {}: '{root}/N11GT.mp4': keep one"),
     ],
 )

@@ -23,6 +23,7 @@ OFFICIAL = pytest.mark.parametrize(
         ("classes.txt", "0 air drumming\n1 zumba"),
         ("labels.json", '{"air drumming": "0", "zumba": "1"}'),  # Something-Something V2
         ("kinetics_classnames.json", r'{"\"air drumming\"": 0, "zumba": 1}'),  # PySlowFast
+        ("LABELS.JSON", '{\n"zumba": 1,\n"air drumming": 0\n}'),
         ("labels.json", windows('{\n"zumba": 1,\n"air drumming": 0\n}')),
     ],
 )

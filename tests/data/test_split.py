@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tiny import refuse_to_list
 
+from mgexp.data import split
 from mgexp.data.split import (
     OwnVideo,
     class_order,
@@ -17,6 +18,7 @@ from mgexp.data.split import (
     split_videos,
     with_groups,
 )
+from mgexp.run.files import sha256_of
 
 
 @pytest.fixture
@@ -207,6 +209,21 @@ def test_copies_join_their_groups(make):
     groups = [one.group for one in videos]
     assert groups[0] == groups[1] == groups[2] != groups[3]
     assert "1 video is a copy of another" in lines[-1]
+
+
+def test_a_file_that_cannot_be_read_is_no_copy(make, monkeypatch):
+    root = make("a.mp4", "b.mp4", "c.mp4")
+    (root / "b.mp4").write_text("a.mp4")
+
+    def closed(path):
+        if path.name == "c.mp4":
+            raise PermissionError(13, "Permission denied", str(path))
+        return sha256_of(path)
+
+    monkeypatch.setattr(split, "sha256_of", closed)
+    given = [OwnVideo(str(root / f"{name}.mp4"), "k") for name in "abc"]
+    groups = [one.group for one in with_groups(given, None)[0]]
+    assert groups[0] == groups[1] != groups[2]
 
 
 def videos_of(counts, group_of=lambda kind, number: f"{kind}{number}"):

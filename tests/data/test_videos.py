@@ -59,6 +59,8 @@ def test_a_validation_folder_has_the_classes_of_the_training_folder(folder):
     assert videos_in(folder, ["jump", "walk"]) == videos_in(folder)
     with pytest.raises(InputError, match="different classes: only one has run"):
         videos_in(folder, ["jump", "run", "walk"])
+    with pytest.raises(InputError, match="the same classes in another order"):
+        videos_in(folder, ["walk", "jump"])
 
 
 def test_all_problems_of_a_folder_are_one_error(tmp_path):

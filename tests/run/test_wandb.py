@@ -45,8 +45,8 @@ def step(told, folder, number, loss):
     told.step(line)
 
 
-def evaluate(told, folder, number, top1):
-    line = evaluation_line(number, top1)
+def evaluate(told, folder, number, top1, full_protocol=False):
+    line = evaluation_line(number, top1, full_protocol)
     append_jsonl(RunDir(folder).evaluations_jsonl, line)
     told.evaluation(line)
 
@@ -117,6 +117,21 @@ def test_a_second_resume_remembers_what_was_told_before_the_first(folder):
         step(told, folder, number, 0.5 * number)
     close(told)
     assert [line["step"] for line in history(folder)] == [0, 1, 2, 3, 3, 4]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_both_evaluations_after_the_last_step_are_told(folder, killed):
+    """One by the protocol of training, and then the final one, perhaps in another start."""
+    told = start(folder, 0)
+    step(told, folder, 0, 1.0)
+    evaluate(told, folder, 1, 80.0)
+    if killed:
+        close(told, failed=True)
+        told = start(folder, 1)
+    evaluate(told, folder, 1, 84.0, full_protocol=True)
+    close(told)
+    scores = [line["evaluation/top1"] for line in history(folder) if "evaluation/top1" in line]
+    assert scores == [80.0, 84.0]
 
 
 def test_a_start_from_nothing_is_a_run_of_its_own(folder):

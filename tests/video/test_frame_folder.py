@@ -1,7 +1,9 @@
 """Folders of images: the same frames as a lossless video, what is no sequence, checks and copies in a store."""
 
 import shutil
+import struct
 from io import BytesIO
+from zlib import compress, crc32
 
 import numpy as np
 import pytest
@@ -254,8 +256,20 @@ def test_images_of_a_size_that_no_copy_can_have_are_listed(tmp_path):
     assert reason.startswith("cannot be copied")
 
 
-def test_an_image_of_16_bits_is_refused(tmp_path):
-    Image.new("I;16", (4, 4), 40_000).save(tmp_path / "1.png")
+def png_chunk(name, content):
+    return (
+        struct.pack(">I", len(content)) + name + content + struct.pack(">I", crc32(name + content))
+    )
+
+
+@pytest.mark.parametrize(("color_type", "channels"), [(0, 1), (2, 3), (4, 2), (6, 4)])
+def test_an_image_of_16_bits_is_refused(color_type, channels, tmp_path):
+    """Pillow shows that for grey alone. So the PNG, of 4 x 4 pixels, is written by hand."""
+    rows = (b"\0" + b"\x80\xff" * 4 * channels) * 4
+    head = struct.pack(">IIBBBBB", 4, 4, 16, color_type, 0, 0, 0)
+    chunks = [(b"IHDR", head), (b"IDAT", compress(rows)), (b"IEND", b"")]
+    png = b"\x89PNG\r\n\x1a\n" + b"".join(png_chunk(*chunk) for chunk in chunks)
+    (tmp_path / "1.png").write_bytes(png)
     with pytest.raises(
         VideoError, match=r"1\.png: has 16 or 32 bits for each colour: save it with 8"
     ):

@@ -15,7 +15,9 @@ def test_a_video_has_one_name_below_a_link_to_the_root_and_below_the_root(tmp_pa
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     root = Root(tmp_path / "link")
-    assert {root.name(f"{tmp_path}/{folder}/a.mp4") for folder in ("link", "real")} == {"a.mp4"}
+    given = [f"{tmp_path}/{folder}/a.mp4" for folder in ("link", "real")]
+    assert {root.name(path) for path in given} == {"a.mp4"}
+    assert {root.path(path) for path in [*given, "a.mp4"]} == {f"{tmp_path}/link/a.mp4"}
 
 
 def test_a_root_that_allows_all_still_makes_paths_absolute(tmp_path):

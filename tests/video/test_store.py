@@ -14,7 +14,7 @@ from mgexp.data.views import EvaluationViews
 from mgexp.errors import InputError
 from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import VideoError
-from mgexp.video.store import StoreIndex, choose_level
+from mgexp.video.store import StoreIndex, choose_level, is_gone
 from mgexp.video.store_fill import fill_store
 
 BOTH = ((160, 160), (320, 256))  # of a video of 256 x 340, asked for 320 and 160
@@ -116,6 +116,23 @@ def test_a_video_that_changed_since_is_read_itself(filled):
     os.utime(record.path, (1, 1))
     assert index.entry(record.path) is None
     assert training_clips(record, index)[Request((0, 0))].level == "source"
+
+
+def test_copies_are_used_if_the_video_is_gone_but_not_if_its_folder_is_closed(filled, monkeypatch):
+    record, index = filled
+
+    def raising(error):
+        def stat(path, *rest, **more):
+            if path == record.path:
+                raise error
+            return os.lstat(path)
+
+        return stat
+
+    for error, is_used in ((NotADirectoryError(20, "x"), True), (PermissionError(13, "x"), False)):
+        monkeypatch.setattr("mgexp.video.store.os.stat", raising(error))
+        assert is_gone(record.path) == is_used
+        assert (index.entry(record.path) is not None) == is_used
 
 
 def test_a_copy_that_is_gone_is_an_error_that_names_it(filled, tmp_path):

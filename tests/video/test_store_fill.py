@@ -191,6 +191,7 @@ def test_a_video_that_changed_and_fails_keeps_no_old_copies(videos, tmp_path):
     (videos / "2.mp4").write_bytes(b"this is no video")
     assert fill(tmp_path).num_copied == 0
     assert store_in(tmp_path).read()["2.mp4"].levels == {}
+    assert not list(store_in(tmp_path).root.rglob("2.mp4"))
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -320,6 +321,20 @@ def test_a_store_of_other_copies_is_refused(videos, tmp_path):
     fill(tmp_path)
     with pytest.raises(InputError, match="quantizer 2 there, 30 now"):
         fill(tmp_path, quantizer=30)
+
+
+def test_a_folder_with_the_name_of_a_half_written_file_stays(videos, tmp_path):
+    (videos / ".x.tmp").mkdir()
+    shutil.copy(videos / "0.mp4", videos / ".x.tmp" / "0.mp4")
+    assert fill(tmp_path, [".x.tmp/0.mp4"]).num_copied == 1
+    assert fill(tmp_path, [".x.tmp/0.mp4"]) == store_fill.Filled(0, 1, ())
+
+
+def test_a_file_in_the_place_of_the_store_is_refused(videos, tmp_path):
+    with pytest.raises(
+        InputError, match=r"0\.mp4 is not a folder: choose a new or an empty folder"
+    ):
+        fill_store(store_fill.StoreDir(videos / "0.mp4"), order(videos), NAMES, 1, progress=False)
 
 
 def test_a_folder_of_other_files_is_refused(videos, tmp_path):
