@@ -40,8 +40,9 @@ OURS = {
     *("array", "chdir", "error", "job-name", "open-mode"),
     *("output", "requeue", "signal", "time", "wrap"),
     *("ntasks", "ntasks-per-node", "gpus", "gpus-per-task"),
+    *("clusters", "no-requeue", "parsable", "quiet", "wait"),
 }
-"""Options of sbatch that --sbatch may not change, because the launcher sets them."""
+"""Options of sbatch that --sbatch may not change: the launcher sets them, or reads what sbatch prints."""
 
 USED_BY: Mapping[str, tuple[str, ...]] = {
     "gpus_per_node": ("local", "slurm"),
@@ -184,7 +185,7 @@ def local_problems(resources: Resources, num_runs: int = 1) -> Iterator[str]:
     if wanted > there:
         yield (
             f"--gpus-per-node {resources.gpus_per_node}: {num_runs} at a time need {wanted} GPUs, and this "
-            f"machine has {there}"
+            f"machine has {there}; give fewer, or --gpus-per-node 0 with DEVICE cpu"
         )
 
 

@@ -76,7 +76,10 @@ def to_slurm(submission: Submission, runs: Sequence[RunOptions]) -> list[Job[Non
     )
     try:
         return _send(submission, executor, runs)
-    except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError, OSError) as error:
+    except FailedSubmissionError as error:
+        problem = "the answer of sbatch cannot be read: look with squeue whether a job is queued"
+        raise InputError([f"{problem}. {' '.join(str(error).split())}"]) from error
+    except (FailedJobError, subprocess.CalledProcessError, OSError) as error:
         text = " ".join(str(error).split())
         raise InputError([f"sbatch refused the job, nothing is queued: {text}"]) from error
 
@@ -189,7 +192,7 @@ def _gpus(num: int, slot: int) -> tuple[int, ...]:
     mine = names[slot * num : (slot + 1) * num]
     if not all(name.strip().isdigit() for name in mine):
         problem = f"CUDA_VISIBLE_DEVICES = {visible}: background processes need the numbers of GPUs"
-        raise InputError([f"{problem}, not their names; or use --launcher here"])
+        raise InputError([f"{problem}, not their names; set it to numbers, such as 0,1"])
     return tuple(map(int, mine))
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from mgexp.config.check import differing_keys
 from mgexp.config.load import file_values, flatten, fold_of, load_config, read_config
 from mgexp.config.study import MAX_SEEDS
-from mgexp.config.values import from_text
+from mgexp.config.values import MAX_INT, from_text
 from mgexp.errors import InputError
 from mgexp.launch.resources import Resources, share_of_cores
 from mgexp.launch.run import RunOptions, check_submission, freeze_code, frozen_yaml
@@ -122,6 +122,8 @@ def read_seeds(text: str) -> tuple[int, ...]:
     if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
         forms = "a number of seeds, such as 3, or the seeds, such as 0,5"
         raise InputError([f"--seeds {text}: it takes {forms}"])
+    if max(seeds) > MAX_INT:
+        raise InputError([f"--seeds {text}: a seed is at most 2^53"])
     return seeds
 
 

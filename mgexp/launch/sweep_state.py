@@ -139,6 +139,9 @@ def _state(
     if submission["cancelled"] or outcome is Outcome.INTERRUPTED:
         note = "cancelled" if submission["cancelled"] else message
         return RunState(name, STOPPED, note=note, **known)
+    # The run ended well. So somebody has deleted its folder since, perhaps to train it again.
+    if outcome in {Outcome.OK, Outcome.MISSED}:
+        return RunState(name, MISSING)
     # A killed process writes no outcome, but its log may say why it was killed.
     text = (message == KILLED and last_error(launch.error_log(job_id))) or message
     # A message ends with the problem itself: an InputError lists its problems, and a traceback ends with the

@@ -152,7 +152,8 @@ def leaving_finding(recipe: Recipe, multigrid: Multigrid, kept: Mapping[Size, fl
 
     keys = []
     if len(longs) < len(all_pairs):
-        pairs = ",".join(f"[{t:.5g},{s:.5g}]" for t, s in longs)
+        # Frames must come out whole, so their factor keeps all digits.
+        pairs = ",".join(f"[{t:.17g},{s:.5g}]" for t, s in longs)
         keys.append(f"LONG_CYCLE_FACTORS '[{pairs}]'" if len(longs) > 1 else "LONG_CYCLE False")
     remaining = [factor for factor in shorts if is_kept(factor)]
     if len(remaining) < len(shorts):

@@ -229,8 +229,9 @@ def predict(
         )
         legs.append(LegPrediction(leg, shapes, balance, min(s.num_bn_groups for s in shapes) < 0))
     start_seconds = 0.0
-    if loading is not None:
-        # No batch is ready before the first step, and one worker loads the first batch.
+    if loading is not None and resources.num_workers:
+        # No batch is ready before the first step, and one worker loads the first batch. Without workers each step
+        # has its own loading.
         first = schedule.plan_at(0)
         clip_seconds = loading[first.frames, first.crop, first.stride_range]
         start_seconds = first.clips / num_gpus * clip_seconds

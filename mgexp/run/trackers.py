@@ -294,8 +294,8 @@ class WandbRun:
 def place_of(prefix: str, line: Line) -> int:
     """Return the number of a line for W&B, which needs numbers that rise.
 
-    An evaluation after ``step`` steps comes just before the line of step ``step``, which is 0-based. The evaluation
-    by the full protocol comes after all steps. So it takes the place of the line that would come next.
+    An evaluation after ``step`` steps comes just before the line of step ``step``, which is 0-based. The
+    evaluation by the full protocol comes after all steps. So it takes the place of the line that would come next.
     """
     return 2 * int(line["step"]) + (prefix == TRAIN or bool(line.get("full_protocol")))
 

@@ -136,6 +136,14 @@ def test_what_sbatch_says_is_the_message(slurm, tmp_path):
         to_slurm(submission(tmp_path), [RUN])
 
 
+def test_an_answer_of_sbatch_that_is_not_understood_does_not_say_that_nothing_is_queued(
+    slurm, tmp_path
+):
+    (slurm / "sbatch").write_text("#!/bin/sh\necho 4711\n")
+    with pytest.raises(InputError, match="look with squeue whether a job is queued"):
+        to_slurm(submission(tmp_path), [RUN])
+
+
 @pytest.mark.parametrize(("is_trained", "told"), [("True", "complete"), ("False", "job 42")])
 def test_a_complete_run_is_submitted_to_be_evaluated_and_not_to_be_trained(
     is_trained, told, tmp_path, monkeypatch

@@ -76,6 +76,11 @@ def test_seeds_are_no_axis_of_a_grid():
         read_grid(["RNG_SEED=1,2"])
 
 
+def test_a_seed_that_no_run_takes():
+    with pytest.raises(InputError, match=r"a seed is at most 2\^53"):
+        read_seeds("0,9007199254740993")
+
+
 def test_more_seeds_than_anyone_trains():
     with pytest.raises(InputError, match="it takes 1 to 1,000 seeds"):
         read_seeds("1000000000")

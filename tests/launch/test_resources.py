@@ -108,6 +108,7 @@ def test_options_of_sbatch_are_kept_apart_from_each_other():
         ("slurm", ("--sbatch", "a b=c"), "it takes OPTION=VALUE"),
         ("slurm", ("--sbatch", "signal=KILL@5"), "--sbatch signal=KILL@5: it cannot be changed"),
         ("slurm", ("--sbatch", "ntasks-per-node=4"), "ntasks-per-node=4: it cannot be changed"),
+        ("slurm", ("--sbatch", "no-requeue"), "--sbatch no-requeue: it cannot be changed"),
         ("slurm", ("--sbatch", "nodes=4"), "--sbatch nodes=4: use --nodes"),
     ],
 )

@@ -102,6 +102,12 @@ def test_a_failed_run_says_its_message(folder, queue):
     assert (of(folder).state, of(folder).error) == ("failed", "no such video")
 
 
+def test_a_run_that_ended_well_and_whose_folder_was_deleted_is_missing(folder, queue):
+    launch = submitted(folder)
+    write_json(launch.outcome_json("12_0", 0), {"outcome": 0, "message": ""})
+    assert (of(folder).state, of(folder).error) == ("missing", "")
+
+
 def test_the_process_that_failed_first_has_the_word(folder, queue):
     launch = submitted(folder)
     for rank, message in ((1, "the loss is nan"), (0, "Connection closed by peer")):

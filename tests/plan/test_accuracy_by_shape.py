@@ -167,6 +167,16 @@ def test_keys_of_the_advice_make_a_schedule():
     assert shapes == {(4, 32), (4, 45), (8, 32), (8, 64), (16, 32), (16, 64)}
 
 
+def test_thirds_of_the_frames_are_printed_with_all_digits():
+    recipe = replace(RECIPE, frames=24)
+    row = replace(
+        LONG_SHORT, long_factors=((1 / 6, 1.0), (1 / 3, 1.0), (1.0, 1.0)), short_factors=()
+    )
+    kept = {(4, 64): 0.4, (8, 64): 1.0, (24, 64): 1.0}
+    (_, text) = shlex.split(leaving_finding(recipe, row, kept).remedy)
+    assert simplejson.loads(text) == [[1 / 3, 1], [1, 1]]
+
+
 def test_nothing_is_left_out_of_what_is_seen():
     found = leaving_finding(RECIPE, LONG_SHORT, kept_but())
     assert (found.status, found.remedy) == ("OK", "")

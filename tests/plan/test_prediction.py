@@ -69,6 +69,9 @@ def test_a_baseline_is_its_steps_and_what_comes_once():
     # 100 steps of 0.5 s; the first batch of 8 clips is loaded by one worker.
     assert found.num_steps == 100
     assert found.seconds == pytest.approx(100 * 0.5 + 3.0 + 0.08)
+    alone = predict("b", schedule, cost, {KIND: 0.01}, Resources(0, 4), SILENT)
+    # Without workers each of the steps loads its own 8 clips, the first like the others.
+    assert alone.seconds == pytest.approx(100 * (0.5 + 0.08) + 3.0)
 
 
 def test_a_step_of_a_short_cycle_is_a_mean_over_it():
