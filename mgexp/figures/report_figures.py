@@ -71,7 +71,7 @@ WORDS = {
         "Thin lines are the shapes that a phase takes in turn, thick lines their mean. A dotted line starts a new "
         "stage of the learning rate; with the long cycle, the last stage is fine-tuning. Clips a second per "
         "TFLOP/s is what the loader must deliver while the devices train at 10¹² FLOPs a second. Rows with equal "
-        f"schedules are drawn once. Of more than {MAX_ROWS} schedules, the first {MAX_ROWS - 1} and the last are "
+        f"schedules are drawn once. If there are more than {MAX_ROWS}, the first {MAX_ROWS - 1} and the last are "
         "drawn.",
     ),
     "confusion": (
@@ -166,7 +166,7 @@ def draw_figures(
     if comparison.compared_at_equal_flops:
         figures["equal_flops"] = draw_equal_flops(comparison)
     if rows:
-        figures["schedule"] = draw_schedule(rows)
+        figures["schedule"] = draw_schedule(rows, [row.name for row in comparison.rows])
     if 0 < comparison.num_classes <= MAX_CLASSES_DRAWN:
         figures["confusion"] = draw_confusions(comparison.confused, comparison.class_names)
     return [

@@ -67,10 +67,11 @@ def _panels(rows: Sequence[RowSchedule]) -> list[Panel]:
     ]
 
 
-def draw_schedule(rows: Sequence[RowSchedule]) -> PrintFigure:
-    """Draw a column of panels for each row. Of more than MAX_ROWS rows, draw the first ones and the last.
+def draw_schedule(rows: Sequence[RowSchedule], names: Sequence[str] = ()) -> PrintFigure:
+    """Draw a column of panels for each row. If there are more than MAX_ROWS, draw the first and the last.
 
-    Rows with equal schedules are drawn once. The control is drawn only if there is no other row.
+    Rows with equal schedules are drawn once. The control is drawn only if there is no other row. ``names``: the
+    rows of all figures of a page, so that each has one colour in them; by default those of ``rows``.
     """
     shown: list[RowSchedule] = []
     for row in [row for row in rows if row.name != COARSE_CONTROL] or rows:
@@ -79,7 +80,7 @@ def draw_schedule(rows: Sequence[RowSchedule]) -> PrintFigure:
     if len(shown) > MAX_ROWS:
         shown = [*shown[: MAX_ROWS - 1], shown[-1]]
     panels = _panels(shown)
-    styles = row_styles([row.name for row in shown])
+    styles = row_styles(names or [row.name for row in rows])
     with printed():
         figure = PrintFigure(0.55 + 0.82 * (len(panels) + 1))
         grid = figure.subplots(

@@ -200,7 +200,7 @@ def gather_runs(study: Study, run_dirs: Callable[[str, int], Iterable[RunDir]]) 
                 # A control adds an evaluation to a finished run.
                 files = (run_dir.result_json, run_dir.evaluations_jsonl)
                 run = _read_once(run_dir.root, *(path.stat().st_mtime_ns for path in files))
-                if problems := _problems(run_dir, run, recipe, values):
+                if problems := _problems(run_dir, run, seed, recipe, values):
                     refused[run_dir.root] = problems
                 else:
                     runs[seed] = _newest(run, runs.get(seed))
@@ -225,10 +225,12 @@ def _read_once(root: Path, *_stamps: int) -> Run:
 
 
 def _problems(
-    run_dir: RunDir, run: Run, recipe: str, values: Mapping[str, object]
+    run_dir: RunDir, run: Run, seed: int, recipe: str, values: Mapping[str, object]
 ) -> Sequence[str]:
-    """List why a finished run does not belong to its YAML, which has the configuration ``values``."""
+    """List why a finished run is not that of ``seed`` of its YAML, which has the configuration ``values``."""
     problems = []
+    if run.seed != seed:
+        problems.append(f"it is a copy: its result.json has seed {run.seed}, not {seed}; remove it")
     if run.recipe != recipe:
         problems += differences(from_yaml(run_dir.config_yaml), values)
     if any(start["changes"] for start in read_jsonl(run_dir.starts_jsonl)):

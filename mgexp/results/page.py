@@ -73,7 +73,7 @@ LEGEND = """\
   A minus is a loss. The 95 % interval is Student's t over the seeds. It covers the choice of the seed, but not
   the choice of data or recipe.
 - **Speed-up**: the baseline's training seconds divided by the row's. Only pairs count whose two runs had the same
-  device. Of runs that a study stored, also the threads must be the same, no other program may have been beside
+  device. If a study stored the runs, the threads must be the same too, no other program may have been beside
   them, and neither may have ended before the `seconds_since` of its study. Other lines do not say these things.
   If these are not all pairs, their seeds are named. We show the
   geometric mean, with the range over the seeds in brackets. Below 1, the row is slower. The 95 % interval is
@@ -151,7 +151,7 @@ def _index(page: Page) -> list[str]:
             [f"[{folder}](#{anchor_of(folder)})", str(len(experiments)), run, "<br>".join(verdicts)]
         )
     cells.sort(key=lambda one: one[2] == NOT_RUN)
-    return markdown(("table", "rows", "run", "long+short"), cells, ("long+short",))
+    return markdown(("table", "rows", "with results", "long+short"), cells, ("long+short",))
 
 
 def _section(page: Page, folder: str) -> Iterator[str]:

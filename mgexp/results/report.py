@@ -110,7 +110,7 @@ def render(
         videos = {row.name: compare_videos(comparison.pair(row)) for row in comparison.compared}
         lines += ["", *claim, *_opening(comparison, videos)]
         sections = [
-            ("Rows", _row_table(comparison)),
+            ("Rows", _row_table(comparison) + _machine_lines(comparison)),
             ("Against the baseline", of_gains + _difference_table(comparison)),
             ("Video by video", video_table(videos.items())),
             (CURVES, shown.get("accuracy", [])[:-1]),
@@ -233,7 +233,14 @@ def _percent(of: Callable[[Run], float]) -> Callable[[Pair], str]:
 
 
 def _row_table(comparison: Comparison) -> list[str]:
-    """List what each row scored and what its training took, as means over its seeds."""
+    """List what each row scored and what its training took, as means over its seeds.
+
+    The seconds are those of the machine that trained most of the runs; see `Comparison.timed`.
+    """
+
+    def timed(write: Callable[[Pair], str]) -> Callable[[Pair], str]:
+        return lambda pair: write(comparison.timed.pair(comparison.timed.row(pair.own.name)))
+
     return table(
         map(comparison.pair, comparison.finished),
         [
@@ -244,19 +251,28 @@ def _row_table(comparison: Comparison) -> list[str]:
             ("steps", _mean(lambda run: run.steps)),
             ("epochs", _mean(lambda run: run.epochs, 1)),
             ("training FLOPs (10¹²)", _mean(lambda run: run.train_flops / 1e12, 1)),
-            (
-                "training (s)",
-                lambda pair: mean_text(pair.own.timed.each(lambda run: run.train_seconds)),
-            ),
+            ("training (s)", timed(_mean(lambda run: run.train_seconds))),
             ("speed-up, FLOPs", lambda pair: ratio_text(pair.flop_saving)),
             ("speed-up, wall-clock", lambda pair: ratio_text(pair.speed_up)),
             (
                 "steady speed-up",
                 lambda pair: ratio_text(pair.timed.ratio(lambda run: run.steady_seconds)),
             ),
-            ("waiting for input", _percent(lambda run: run.input_wait_seconds / run.train_seconds)),
+            (
+                "waiting for input",
+                timed(_percent(lambda run: run.input_wait_seconds / run.train_seconds)),
+            ),
         ],
     )
+
+
+def _machine_lines(comparison: Comparison) -> list[str]:
+    """Say of which machine the seconds of the rows are, if there are several."""
+    machines = {run.machine for run in comparison.runs if not run.is_untimed}
+    if len(machines) < 2:
+        return []
+    usual = comparison.timed.runs[0].machine
+    return ["", f"The seconds are those of the runs on {usual}, which trained most of the runs."]
 
 
 def _name(pair: Pair) -> str:

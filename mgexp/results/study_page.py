@@ -344,7 +344,10 @@ def _target(results: StudyResults) -> Iterator[str]:
     if quiet := [row for row in timed if row.runs]:
         machines = {run.machine for row in rows for run in row.timed.runs.values()}
         where = " on the machine of most of them" if len(machines) > 1 else ""
-        fair = {pair.own.name: pair.fair for pair in results.pairs}
+        seeds = {row.name: row.runs for row in quiet}
+        fair = {
+            pair.own.name: pair.fair.only(seeds.get(pair.own.name, ())) for pair in results.pairs
+        }
         yield from ("", f"In training seconds, over the runs whose seconds count{where}:", "")
         yield from _cost_table(results.study, quiet, fair, "s", lambda run: seconds_to(run, target))
 

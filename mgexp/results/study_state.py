@@ -5,12 +5,15 @@ A part is a run folder, finished or not, the YAML of a shorter baseline, or the 
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+
+from simplejson import dumps
 
 from mgexp.config.check import PLACE_KEYS, differing_keys
 from mgexp.config.load import flatten, from_yaml, load_config
@@ -270,7 +273,9 @@ def changed_text(parts: Sequence[Part], place: Path) -> str:
             to = aside / f"{folder}_of_slurm"
         moved.setdefault(to, {})[part.path] = None
         for one in part.recipes:
-            line = f'^{{"name": "{part.row}".*"recipe": "{one}"'
+            # The file has the name as JSON writes it. grep must not read its characters as an expression.
+            name = re.sub(r"[\\.*\[\]^$]", r"\\\g<0>", dumps(part.row))
+            line = f'^{{"name": {name}.*"recipe": "{one}"'
             lines.setdefault(part.path, []).append(f"-e{line}")
     commands = [shlex.join(["mkdir", "-p", *map(short_path, moved)])]
     for to, paths in moved.items():

@@ -111,7 +111,7 @@ def test_a_report_has_the_figures_that_can_be_drawn(monkeypatch):
     found = draw_figures(quickstart(), [row_schedule()])
     assert {one.name for one in found} == {"accuracy", "seconds", "speed_up", "schedule"}
     assert {(one.png, one.svg) for one in found} == {(b"png", b"svg")}
-    said = "Of more than 4 schedules, the first 3 and the last are drawn."
+    said = "If there are more than 4, the first 3 and the last are drawn."
     assert [one.name for one in found if said in one.caption] == ["schedule"]
     runs = [run(f"row_{number}", top1=90.0 + number) for number in range(9)]
     many = draw_figures(comparison(run("baseline"), *runs), [])

@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from matplotlib.text import Text
 from samples import MACS, RECIPE, outside, overlaps, row_schedule
 
 from mgexp.figures.schedule import draw_schedule
+from mgexp.figures.style import ink, row_styles
 from mgexp.multigrid.recipe import BASELINE, LONG, LONG_SHORT, SHORT
 
 
@@ -119,6 +121,18 @@ def test_no_words_hide_each_other_or_leave_the_figure(figure):
 def test_rows_that_do_the_same_are_shown_once():
     rows = [row_schedule(name, BASELINE) for name in ("baseline", "same")]
     assert len(draw_schedule(rows).axes) == 7
+
+
+def test_a_row_has_the_colour_that_it_has_in_the_other_figures_of_a_page():
+    names = ["baseline", "a", "b", "c"]
+    figure = draw_schedule([row_schedule("a", LONG), row_schedule("c", SHORT)], names)
+    found = {
+        text.get_text(): text.get_color()
+        for axes in figure.axes
+        for text in axes.get_children()
+        if isinstance(text, Text) and text.get_text() in names
+    }
+    assert found == {name: ink(row_styles(names)[name].colour) for name in ("a", "c")}
 
 
 def test_of_many_rows_the_first_ones_and_the_last_are_shown():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import threading
@@ -346,6 +347,15 @@ def test_the_seconds_of_busy_runs_do_not_count(study, runs):
         fake_run(runs, "baseline", seed, train_seconds=100.0 + 100 * (seed == 2), date=date)
     found = gather_runs(study, lambda row, seed: [RunDir(runs / row / f"seed{seed}")])
     assert {seed for (_, seed), run in found.runs.items() if run.is_untimed} == {2}
+
+
+def test_a_copy_of_a_run_folder_is_no_second_seed(gather, runs):
+    fake_run(runs, "baseline", 0)
+    shutil.copytree(runs / "baseline" / "seed0", runs / "baseline" / "seed1")
+    found = gather()
+    assert [*found.runs] == [("baseline", 0)]
+    (problem,) = found.refused[runs / "baseline" / "seed1"]
+    assert "its result.json has seed 0, not 1" in problem
 
 
 def test_seeds_beyond_those_of_the_study_are_not_gathered(study, gather, runs):

@@ -89,7 +89,7 @@ def test_a_table_that_was_not_run_is_short(page):
 def test_tables_that_were_run_come_first(page):
     text = page({"main/baseline": OVER_BASE, "quickstart/x": OVER_BASE}, result("quickstart/x"))
     (index,) = tables(text, "# Experiments")
-    assert [(line["table"], line["run"]) for line in index] == [
+    assert [(line["table"], line["with results"]) for line in index] == [
         ("[quickstart](#quickstart)", "1"),
         ("[main](#main)", "not run"),
     ]
@@ -224,7 +224,7 @@ def test_the_index_says_what_long_short_did(page):
         result("quickstart/long_short", 0, 98.5, train_seconds=200.0, **other),
     )
     ((found,),) = tables(text, "# Experiments")
-    assert (found["rows"], found["run"]) == ("4", "2")
+    assert (found["rows"], found["with results"]) == ("4", "2")
     assert found["long+short"].split("<br>") == [
         "loses 1.00 points, 2.00× faster; one seed (Test CPU, fp32)",
         "gains 0.50 points, 2.00× slower; one seed (Test GPU, tf32)",

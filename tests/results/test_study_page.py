@@ -187,6 +187,18 @@ def test_time_to_target_counts_misses(results):
     assert list(row(lines, "long").values())[1:] == ["1 of 2", "∞", "50.0", "0.00×"]
 
 
+def test_time_to_target_compares_pairs_of_the_machine_that_it_names(results):
+    """Seed 1 ran elsewhere, four times as fast as the baseline."""
+    elsewhere = {"threads": 1, "cores": 1}
+    base, long = (dict(row.runs) for row in results.comparison.rows)
+    base[1] = replace(base[1], environment=elsewhere)
+    long[1] = replace(one("long", 1, 89.8, 25.0, 5e13), environment=elsewhere)
+    found = Gathered(Comparison((Row("baseline", base), Row("long", long))))
+    text = page(results, gathered=found)
+    assert "over the runs whose seconds count on the machine of most of them:" in text
+    assert [*row(table_of(text, "Time to target"), "long").values()][-1] == "2.00×"
+
+
 def test_time_to_target_in_flops_counts_all_runs(results):
     """The schedule makes 25 TFLOPs in the first half of long, and 50 in each half of the baseline."""
 

@@ -1,13 +1,15 @@
-"""Numbers as text, and verdicts on results chosen by hand."""
+"""Numbers and names as text, and verdicts on results chosen by hand."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 from fake_experiments import result
 
 from mgexp.results.estimates import Estimate, estimate_ratio
+from mgexp.results.html import to_html
 from mgexp.results.model import Pair, Row
 from mgexp.results.tables import (
     deviation_text,
@@ -143,3 +145,12 @@ def test_an_interval_of_a_difference_ends_at_100_points():
     found = Estimate((-90.0, 10.0), -40.0, (-107.34, 21.84))
     assert interval_text(found) == "−100.00 to +21.84"
     assert interval_text(replace(found, interval=(-20.0, 120.0))) == "−20.00 to +100.00"
+
+
+@pytest.mark.parametrize(
+    "name", ["<script>alert(1)</script>", "<b>bold</b>", "[a](javascript:alert(1))", "<http://a.b>"]
+)
+def test_names_stay_text(name):
+    page = to_html(f"# runs\n\n- {name}: not run.\n\n{name}\n", [])
+    body = page.split("<body>")[1].rpartition("<script>")[0]
+    assert not re.search(r"<(script|b|a)\b", body)
