@@ -38,7 +38,8 @@ WORDS = {
         "{metric} over training FLOPs, steps and time",
         "Above: final evaluations. A small point is a seed; a large point is their mean with its 95 % interval. A "
         "hollow point is a row with one seed, which has no interval. Below: {a_line} through the evaluations "
-        "during training, which use fewer videos; small points are the final ones. The axes do not begin at 0.",
+        "during training, which may use fewer videos; small points are the final ones. The axes do not begin at "
+        "0.",
     ),
     "speed_up": (
         "speed-up against {metric}",

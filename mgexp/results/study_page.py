@@ -262,7 +262,10 @@ def _speed_table(results: StudyResults) -> list[str]:
     """List the speed-ups of the rows over pairs whose seconds can be compared."""
 
     def seconds(row: Row) -> str:
-        return _mean(estimate_mean(row.each(lambda run: run.train_seconds)), "{:,.0f}".format)
+        # Seconds of several machines have no mean. `_machine_table` has the ratios of each machine.
+        usual = results.comparison.timed.row(row.name).runs
+        runs = [run.train_seconds for seed, run in row.runs.items() if seed in usual]
+        return _mean(estimate_mean(runs), "{:,.0f}".format)
 
     return table(
         results.pairs,
@@ -302,7 +305,11 @@ def _machine_table(results: StudyResults) -> list[str]:
         ],
         ("row", "against"),
     )
-    return ["", "Each machine apart, because the ratio depends on the machine:", "", *lines]
+    words = (
+        "The seconds above are those of the machine that trained most of the runs. The ratio depends on the "
+        "machine too, so here is each machine apart:"
+    )
+    return ["", words, "", *lines]
 
 
 # --- time to target

@@ -167,7 +167,9 @@ def test_machines_stand_apart_where_seconds_come_from_several(study, results):
     base[1] = replace(base[1], environment=alone)
     long[1] = replace(long[1], environment=alone, train_seconds=25.0)
     rows = (Row("baseline", base), Row("long", long))
-    _, apart = tables(page(results, gathered=Gathered(Comparison(rows))), "## Training time")
+    whole, apart = tables(page(results, gathered=Gathered(Comparison(rows))), "## Training time")
+    # Not the mean of 50 and 25 s.
+    assert (row(whole, "long")["training (s)"], row(whole, "long")["base (s)"]) == ("50", "100")
     assert [list(line.values()) for line in apart] == [
         ["Test CPU, 1 core, 1 thread", "[long](long.yaml)", "baseline", "1", "4.00×"],
         ["Test CPU, 2 cores, 2 threads", "[long](long.yaml)", "baseline", "1", "2.00×"],
