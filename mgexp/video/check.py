@@ -183,10 +183,10 @@ def _check_file(path: str, quick: bool) -> VideoCheck:
             _decode_ends(container, stream, seen)
         else:
             _decode_rest(container, stream, seen)
-        if lost := _lost_end(container, stream, seen):
+        duration = header_duration(container, stream)
+        if lost := _lost_end(duration, stream, seen):
             seen.add_damage(lost)
         kind, reason = seen.verdict()
-        duration = header_duration(container, stream)
         if duration is None and seen.first_time is not None and seen.end is not None:
             duration = float((seen.end - seen.first_time) * stream.time_base)
         rate = stream.average_rate
@@ -281,12 +281,11 @@ def _decode_ends(container: Any, stream: Any, seen: _Seen) -> None:
     _decode_rest(container, stream, seen)
 
 
-def _lost_end(container: Any, stream: Any, seen: _Seen) -> str:
-    """Say how much of the end is missing; "" if nothing is, or if the header has no duration.
+def _lost_end(duration: float | None, stream: Any, seen: _Seen) -> str:
+    """Say how much is missing of the ``duration`` in the header; "" if nothing is, or if the header has none.
 
     A Matroska file that was cut has its full duration in the header, and ends without an error.
     """
-    duration = header_duration(container, stream)
     if duration is None or seen.end is None:
         return ""
     found = float((seen.end - (stream.start_time or 0)) * stream.time_base)

@@ -42,6 +42,8 @@ from mgexp.video.reader import (
 from mgexp.video.shards import Part, part_path
 
 Item = TypeVar("Item")
+GONE = (FileNotFoundError, NotADirectoryError)
+"""Errors of a video that is not there. With another error, as in a closed folder, nobody knows whether it is."""
 _NO_PARTS: Mapping[int, Any] = {}
 """One object for all videos whose copies are files."""
 
@@ -275,11 +277,11 @@ def stamp_of(path: str) -> Stamp:
 
 
 def is_gone(path: str) -> bool:
-    """Tell whether there is no such video. A video that cannot be looked at, as in a closed folder, is not."""
+    """Tell whether there is no such video; see ``GONE``."""
     try:
-        os.stat(path)  # noqa: PTH116 (the existence of a path that cannot be looked at is unknown)
+        os.stat(path)  # noqa: PTH116 (paths are text in lists)
     except OSError as error:
-        return isinstance(error, FileNotFoundError | NotADirectoryError)
+        return isinstance(error, GONE)
     return False
 
 
@@ -316,8 +318,10 @@ class StoreIndex:
         # copies.
         try:
             status = os.stat(path)  # noqa: PTH116 (called for each clip)
+        except GONE:
+            return entry
         except OSError:
-            return entry if is_gone(path) else None
+            return None
         # To add up the images of a folder for each clip would take too long, so its time must do.
         if entry.size_bytes != status.st_size and not stat.S_ISDIR(status.st_mode):
             return None

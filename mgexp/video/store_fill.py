@@ -33,6 +33,7 @@ from mgexp.video.paths import evenly_spaced
 from mgexp.video.processes import CANNOT_START, map_in_processes, no_result
 from mgexp.video.reader import VideoError
 from mgexp.video.store import (
+    GONE,
     Copy,
     Stamp,
     StoreDir,
@@ -338,7 +339,7 @@ def _is_unchanged(order: Order, video: StoredVideo) -> bool:
     """
     try:
         return stamp_of(str(order.root / video.path)) == video.stamp
-    except (FileNotFoundError, NotADirectoryError):
+    except GONE:
         return True
 
 
