@@ -164,6 +164,7 @@ def step(name: str, cfg: str, ways: Sequence[str]) -> Piece:
         keys = place.kinetics_with(small)
         row = f"{cfg}/{'baseline' if is_one_shape else 'long_short'}.yaml"
         counts = ["--steps", "2", "--warmup", "1"] if place.is_tiny else ["--steps", "11"]
+        counts += [] if is_compiled else ["--operators"]
         shapes = [
             "--cfg",
             row,
@@ -272,7 +273,8 @@ def study_224(place: Place) -> list[Command]:
 
 def tests(place: Place) -> list[Command]:
     """Make the command that runs the tests of what only a GPU does."""
-    options = ["-q", "--gpu", place.device, "--junitxml", place.file("tests.xml")]
+    # A piece that is stopped has named the tests that ended, and the one that did not.
+    options = ["-v", "--gpu", place.device, "--junitxml", place.file("tests.xml")]
     return [[sys.executable, "-m", "pytest", *options, "-p", "no:cacheprovider", "tests/gpu"]]
 
 

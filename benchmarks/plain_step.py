@@ -10,14 +10,15 @@ from itertools import count
 
 import torch
 from torch import Tensor, nn
+from torchvision.ops import StochasticDepth
 from way_in_processes import WayInProcesses
 
 from mgexp.config.keys import Config
 from mgexp.models.build import build_model
-from mgexp.models.layers import ClipDropout
+from mgexp.models.layers import ClipDropout, DropPath
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.multigrid.schedule import StepShape
-from mgexp.optim.build import build_groups, set_rates
+from mgexp.optim.build import build_optimizer, set_rates
 from mgexp.plan.timing import Step, Way
 from mgexp.plan.ways import LEARNING_RATE, RandomClips, build_training_step
 from mgexp.train.precision import Precision, resolve_precision
@@ -32,7 +33,7 @@ COMPILED: dict[str, Mode] = {"compiled": "default", "cuda_graphs": "cuda_graphs"
 
 
 class PlainStep:
-    """The step in contiguous memory, with plain BN and an SGD that loops over the parameters.
+    """The step in contiguous memory, with plain BN and an optimizer that loops over the parameters.
 
     ``model`` is a network of plain modules in contiguous memory (``plain_copy``). ``optimizer`` updates this
     model, with foreach off. The step computes the same as our step with one BN group, except for the masks of
@@ -81,13 +82,15 @@ class PlainStep:
 
 
 def plain_copy(model: nn.Module) -> nn.Module:
-    """Copy a network to contiguous memory, with ``nn.BatchNorm3d`` and ``nn.Dropout`` in place of our modules."""
+    """Copy a network to contiguous memory, with modules of torch and torchvision in place of ours."""
     clone = copy.deepcopy(model)
     for name, module in list(clone.named_modules()):
         if isinstance(module, GroupedBatchNorm3d):
             plain = nn.BatchNorm3d(module.num_features, module.eps, module.momentum)
             plain.load_state_dict(module.state_dict())
             clone.set_submodule(name, plain)
+        elif isinstance(module, DropPath):
+            clone.set_submodule(name, StochasticDepth(module.p, "row"))
         elif isinstance(module, ClipDropout):
             clone.set_submodule(name, nn.Dropout(module.p))
     return clone.to(next(model.parameters()).device).to(memory_format=torch.contiguous_format)
@@ -99,13 +102,9 @@ def build_plain_step(cfg: Config, device: torch.device) -> PlainStep:
     # Set the same precision of matrix products and convolutions as a run does.
     precision.set_backends()
     model = plain_copy(build_model(cfg).to(device))
-    optimizer = torch.optim.SGD(
-        build_groups(cfg, model),
-        lr=LEARNING_RATE,
-        momentum=cfg.SOLVER.MOMENTUM,
-        nesterov=cfg.SOLVER.NESTEROV,
-        foreach=False,
-    )
+    optimizer = build_optimizer(cfg, model)
+    for group in optimizer.param_groups:
+        group.update(foreach=False, fused=False)
     set_rates(optimizer, LEARNING_RATE)
     data, most = RandomClips(build_task(cfg), device), cfg.SOLVER.CLIP_GRAD_L2NORM
     return PlainStep(model, optimizer, cfg.DATA.MEAN, cfg.DATA.STD, data, precision, most)

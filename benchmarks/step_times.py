@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from operators import OperatorTime, operator_table
 from peak import Peak
 from plain_step import ONE_GROUP, OURS, PLAIN
 
@@ -22,7 +23,7 @@ class StepTimes:
 
     ``flops`` counts a step. ``base`` are the base shapes of the phases. ``held_bytes`` is the memory of weights,
     gradients and momenta. ``kept_bytes`` estimates the activations that a step keeps for its backward pass.
-    ``peak`` is the highest rate of the machine.
+    ``peak`` is the highest rate of the machine. ``operators`` are those of our step, if they were asked for.
     """
 
     ways: Mapping[str, Mapping[StepShape, TimedSteps]]
@@ -31,6 +32,7 @@ class StepTimes:
     held_bytes: int
     kept_bytes: Mapping[StepShape, int]
     peak: Peak
+    operators: Mapping[StepShape, tuple[OperatorTime, ...]] = field(default_factory=dict)
 
     @property
     def first(self) -> str:
@@ -104,7 +106,11 @@ def step_report(times: StepTimes) -> str:
         if costs and shape.num_bn_groups > 1:
             share = spread([100 * cost for cost in costs], 1)
             lines.append(f"{shape}: {shape.num_bn_groups} BN groups cost {share} % over one")
-    return "\n\n".join([*parts, "\n".join(lines)])
+    parts.append("\n".join(lines))
+    for shape, operators in times.operators.items():
+        table = operator_table(operators)
+        parts.append(f"the operators of our step at {shape} that take most of its time\n{table}")
+    return "\n\n".join(parts)
 
 
 def _shape_table(times: StepTimes) -> str:
@@ -177,6 +183,7 @@ def times_json(times: StepTimes) -> dict[str, Any]:
                 "flops_per_step": times.flops[shape],
                 "ways": ways,
                 "bn_group_costs": times.bn_group_costs(shape),
+                "operators": [asdict(one) for one in times.operators.get(shape, ())],
             }
         )
     unevenness = {way: times.slowest_to_fastest(way) for way in times.ways} if times.base else {}

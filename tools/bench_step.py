@@ -14,9 +14,10 @@ Close other programs first. Exit 0; 1 a step failed; 2 bad input; 4 stopped by C
 In detail:
 The precision is TRAIN.PRECISION. The first table shows the first way. Of ways that share kernels, only the first
 pays for the first use of a shape. TRAIN.MAX_CLIPS_PER_GPU cuts no mini-batches of plain and one_group. The peak is
-the highest rate of a large matrix product or convolution, before or after the steps. Loading is not measured. The
-mini-batches are those of one process: for G GPUs, give --batch-size TRAIN.BATCH_SIZE / G. On a CPU, memory is an
-estimate.
+the highest rate of a large matrix product or convolution, before or after the steps. Loading is not measured.
+--operators lists what torch runs in one more step. If all of it takes a GPU less time than a step, the GPU waits
+for Python in the rest of the step. The mini-batches are those of one process: for G GPUs, give
+--batch-size TRAIN.BATCH_SIZE / G. On a CPU, memory is an estimate.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ from mgexp.train.precision import resolve_precision
 # Code that is used only to measure is not a part of the package. It is in benchmarks/, beside its results.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
+from operators import operator_times
 from peak import measure_peak
-from plain_step import COMPILED, WAYS, build_ways
+from plain_step import COMPILED, OURS, WAYS, build_ways
 from step_times import StepTimes, step_report, times_json
 
 
@@ -84,6 +86,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         choices=(*WAYS, *COMPILED),
         default=WAYS,
         help=f"what is measured (default: {' '.join(WAYS)})",
+    )
+    add(
+        "--operators",
+        action="store_true",
+        help="also list the ten operators of torch (on a GPU: kernels) that take most of the time of our step",
     )
     return parser.parse_with_pairs(arguments)
 
@@ -132,6 +139,8 @@ def read(options: argparse.Namespace) -> tuple[Config, Schedule]:
         *problems,
         *device_problems(cfg.DEVICE, torch.cuda.device_count()),
     ]
+    if options.operators and OURS not in options.ways:
+        found.append(f"--operators lists those of {OURS}: add it to --ways")
     return cfg, build_checked_schedule(cfg, found)
 
 
@@ -163,9 +172,11 @@ def bench(
         timed = measure_steps(
             ways, shapes, options.steps, options.warmup, Stopwatch(device), progress=True
         )
+        listed = shapes if options.operators else ()
+        operators = {shape: operator_times(ways[OURS](shape), device) for shape in listed}
     peak = peak.best_of(measure_peak(device, dtype))
     base = tuple(shape for shape in base_shapes(schedule) if shape in shapes)
-    return StepTimes(timed, base=base, peak=peak, **costs_of(cfg, shapes))
+    return StepTimes(timed, base=base, peak=peak, operators=operators, **costs_of(cfg, shapes))
 
 
 def costs_of(cfg: Config, shapes: tuple[StepShape, ...]) -> dict[str, Any]:

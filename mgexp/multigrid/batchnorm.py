@@ -39,8 +39,8 @@ class GroupStats(NamedTuple):
 MANY_GROUPS = 8
 """The number of groups from which one normalisation of all groups replaces one for each group on a GPU.
 
-Assumption: no GPU has measured it. One for all takes 52 operators in both passes, and one for each takes 6 for
-each group (counted). But one for all reads and writes the clips about three times as often.
+Assumption: no GPU has compared the two. One for all takes 52 operators in both passes, and one for each takes 6
+for each group (counted). But one for all reads and writes the clips about three times as often.
 """
 
 

@@ -5,7 +5,9 @@ import torch
 from plain_step import WAYS, build_ways, plain_copy
 from tiny import tiny_config
 from torch import nn
+from torchvision.ops import StochasticDepth
 
+from mgexp.models.layers import ClipDropout, DropPath
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.multigrid.schedule import StepShape
 from mgexp.plan.ways import build_training_step
@@ -37,7 +39,12 @@ def test_a_plain_copy_has_the_same_weights_in_plain_modules(cfg):
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"SOLVER.HEAD_LR_FACTOR": 1000.0, "SOLVER.CLIP_GRAD_L2NORM": 0.1}]
+    "changes",
+    [
+        {},
+        {"SOLVER.HEAD_LR_FACTOR": 1000.0, "SOLVER.CLIP_GRAD_L2NORM": 0.1},
+        {"SOLVER.OPTIMIZING_METHOD": "adamw"},
+    ],
 )
 def test_the_plain_way_has_the_losses_of_ours_in_one_group(changes, tmp_path):
     """Also after updates, so that these are the same too. Without dropout, whose masks are drawn in other ways."""
@@ -46,6 +53,13 @@ def test_the_plain_way_has_the_losses_of_ours_in_one_group(changes, tmp_path):
         found = {name: torch.tensor(losses(way(SHAPE))) for name, way in ways.items()}
     assert torch.allclose(found["one_group"], found["plain"], rtol=1e-4)
     assert len(set(found["plain"].tolist())) == 3
+
+
+def test_a_plain_copy_drops_the_paths_of_whole_clips():
+    model = nn.Sequential(DropPath(0.5), ClipDropout(0.25))
+    path, values = plain_copy(nn.Sequential(nn.Linear(1, 1), *model))[1:]
+    assert (type(path), path.p, path.mode) == (StochasticDepth, 0.5, "row")
+    assert (type(values), values.p) == (nn.Dropout, 0.25)
 
 
 def test_ways_come_in_the_order_that_was_asked_for(cfg):

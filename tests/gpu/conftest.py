@@ -13,7 +13,8 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 @pytest.fixture(scope="session")
 def device(request: pytest.FixtureRequest) -> torch.device:
-    return torch.device(request.config.getoption("--gpu"))
+    kind = request.config.getoption("--gpu")
+    return torch.device(kind, 0) if kind == "cuda" else torch.device(kind)
 
 
 @pytest.fixture

@@ -49,6 +49,17 @@ def test_one_shape_is_measured_alone(bench, arguments, capsys):
     assert [(s["frames"], s["crop"], s["is_base"]) for s in found["shapes"]] == [(8, 32, True)]
 
 
+def test_operators_of_our_step_are_listed_for_each_shape(bench, arguments, tmp_path, capsys):
+    output = tmp_path / "steps.json"
+    chosen = ("--shapes", "8x32", "--ways", "ours", "--operators", "--output", output)
+    assert bench.main(arguments(*chosen)) == 0
+    (shape,) = simplejson.loads(output.read_text())["shapes"]
+    calls = {one["name"]: one["calls"] for one in shape["operators"]}
+    assert calls["aten::max_pool3d_with_indices"] == 2  # one in each pathway
+    printed = capsys.readouterr().out
+    assert "operators of our step at 4x8x32² that take most of its time" in printed
+
+
 def test_the_json_is_printed_alone_and_the_batch_size_is_ours(bench, arguments, capsys):
     ways = ("--batch-size", 8, "--ways", "one_group", "--json")
     assert bench.main(arguments("MULTIGRID.LONG_CYCLE", "False", *ways)) == 0
@@ -86,6 +97,7 @@ def test_flops_are_three_forward_passes_of_every_clip(bench, arguments, monkeypa
         (["--batch-size", "-4"], "--batch-size -4: give 1 or more"),
         (["--batch-size", "3"], "BN_BASE_SIZE"),
         (["TRAIN.MAX_CLIPS_PER_GPU", "2"], "raise it to 4 or more"),
+        (["--operators", "--ways", "plain"], "--operators lists those of ours: add it to --ways"),
         (["--output", "nowhere/x.json"], "there is no folder nowhere"),
         (["--shapes", "9x9"], "--shapes 9x9: the row has the shapes "),
         (["SOLVER.STEPS", "[0]"], "two stages"),
