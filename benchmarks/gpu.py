@@ -273,9 +273,21 @@ def study_224(place: Place) -> list[Command]:
 
 def tests(place: Place) -> list[Command]:
     """Make the command that runs the tests of what only a GPU does."""
-    # A piece that is stopped has named the tests that ended, and the one that did not.
-    options = ["-v", "--gpu", place.device, "--junitxml", place.file("tests.xml")]
-    return [[sys.executable, "-m", "pytest", *options, "-p", "no:cacheprovider", "tests/gpu"]]
+    # -v: a piece that is stopped has named the tests that ended. The header would name folders of this machine.
+    options = ["-v", "--no-header", "--gpu", place.device, "--junitxml", place.file("tests.xml")]
+    return [
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            *options,
+            "-m",
+            "gpu",
+            "-p",
+            "no:cacheprovider",
+            "tests/gpu",
+        ]
+    ]
 
 
 def bn_groups(place: Place) -> list[Command]:

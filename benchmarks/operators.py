@@ -28,11 +28,15 @@ def operator_times(step: Step, device: torch.device) -> tuple[OperatorTime, ...]
     is_gpu = device.type == "cuda"
     activity = ProfilerActivity.CUDA if is_gpu else ProfilerActivity.CPU
     field = "self_device_time_total" if is_gpu else "self_cpu_time_total"
+    stopwatch = Stopwatch(device)
     step()
+    stopwatch.wait()
     with profile(activities=[activity]) as found:
         step()
-        Stopwatch(device).wait()
-    times = [OperatorTime(e.key, getattr(e, field) / 1000, e.count) for e in found.key_averages()]
+        stopwatch.wait()
+    # For a GPU, torch also records the calls on the CPU that start the kernels.
+    own = [one for one in found.key_averages() if one.device_type.name == activity.name]
+    times = [OperatorTime(one.key, getattr(one, field) / 1000, one.count) for one in own]
     return tuple(sorted(times, key=lambda one: -one.milliseconds))
 
 

@@ -23,8 +23,8 @@ KERNEL = (3, 3, 3)
 MIN_SECONDS = 0.05
 """Long enough that the start-up of a computation is negligible: it takes about 0.02 ms on a GPU. Assumption.
 
-A GPU of 800 TFLOP/s needs convolutions of 13 GB for it. Four times as long would need more memory than a GPU of
-80 GB has."""
+A GPU of 800 TFLOP/s then convolves clips of 13 GB into as many again. Four times as long would need more memory
+than a GPU of 80 GB has."""
 
 
 @dataclass(frozen=True)

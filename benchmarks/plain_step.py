@@ -33,11 +33,11 @@ COMPILED: dict[str, Mode] = {"compiled": "default", "cuda_graphs": "cuda_graphs"
 
 
 class PlainStep:
-    """The step in contiguous memory, with plain BN and an optimizer that loops over the parameters.
+    """The step in contiguous memory, with plain BN.
 
     ``model`` is a network of plain modules in contiguous memory (``plain_copy``). ``optimizer`` updates this
-    model, with foreach off. The step computes the same as our step with one BN group, except for the masks of
-    dropout. In fp16 it does not scale the loss.
+    model; the optimizers of torch loop over its parameters. The step computes the same as our step with one BN
+    group, except for the masks of dropout. In fp16 it does not scale the loss.
     """
 
     def __init__(

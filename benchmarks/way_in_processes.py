@@ -13,6 +13,7 @@ from torch import Tensor
 
 from mgexp.multigrid.schedule import StepShape
 from mgexp.plan.timing import Step, Way
+from mgexp.registry import OwnFile, import_again, imported
 from mgexp.video.processes import start_process
 
 
@@ -21,14 +22,14 @@ class WayInProcesses:
 
     ``makers`` make the ways, and must be picklable. A step ends when the steps in all processes have ended. It
     returns the loss of the first process. An error in a process is raised here. ``close`` ends the processes.
-    Without it, they end with this process.
+    Without it, they end with this process. They import the files of --import that this process has imported.
     """
 
     def __init__(self, makers: Sequence[Callable[[], Way]], num_threads: int) -> None:
         # A forked process would inherit the memory settings of this process. Its threads would not work either.
         context = multiprocessing.get_context("spawn")
         # Each way has a pool of its own. A pool of several processes would give a call to any of them.
-        self._pools = [ProcessPoolExecutor(1, context, start_process) for _ in makers]
+        self._pools = [ProcessPoolExecutor(1, context, _start, (imported(),)) for _ in makers]
         begun = [
             pool.submit(_begin, make, num_threads)
             for pool, make in zip(self._pools, makers, strict=True)
@@ -63,7 +64,13 @@ class _Kept:
 _KEPT = _Kept(lambda shape: lambda: None, lambda: None)
 
 
-# A pool pickles a function by its name, so these three must be at the top level of the module.
+# A pool pickles a function by its name, so these four must be at the top level of the module.
+def _start(files: tuple[OwnFile, ...]) -> None:
+    start_process()
+    for file in files:
+        import_again(file)
+
+
 def _begin(make: Callable[[], Way], num_threads: int) -> None:
     torch.set_num_threads(num_threads)
     _KEPT.way = make()

@@ -37,14 +37,14 @@ import torch
 from mgexp.config.keys import Config
 from mgexp.config.load import experiment_name, read_config
 from mgexp.dist import device_of, device_problems
-from mgexp.errors import TrainingError, raise_problems
+from mgexp.errors import TrainingError, first_line, raise_problems
 from mgexp.models.build import build_model, network_title
 from mgexp.models.cost import FLOPS_PER_MAC, TRAINING_PER_FORWARD, activation_bytes, count_macs
 from mgexp.multigrid.schedule import Schedule, StepShape, base_shapes, step_counts
 from mgexp.options import ToolParser, add_timing_options, run_tool, say, timing_problems, too_small
 from mgexp.plan.measure import build_checked_schedule
 from mgexp.plan.memory import build_held_bytes
-from mgexp.plan.timing import Stopwatch, measure_steps
+from mgexp.plan.timing import Stopwatch, Way, measure_steps
 from mgexp.run.environment import describe
 from mgexp.run.files import write_json
 from mgexp.train.precision import resolve_precision
@@ -52,7 +52,7 @@ from mgexp.train.precision import resolve_precision
 # Code that is used only to measure is not a part of the package. It is in benchmarks/, beside its results.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
-from operators import operator_times
+from operators import OperatorTime, operator_times
 from peak import measure_peak
 from plain_step import COMPILED, OURS, WAYS, build_ways
 from step_times import StepTimes, step_report, times_json
@@ -172,11 +172,22 @@ def bench(
         timed = measure_steps(
             ways, shapes, options.steps, options.warmup, Stopwatch(device), progress=True
         )
-        listed = shapes if options.operators else ()
-        operators = {shape: operator_times(ways[OURS](shape), device) for shape in listed}
+        operators = list_operators(ways[OURS], shapes, device) if options.operators else {}
     peak = peak.best_of(measure_peak(device, dtype))
     base = tuple(shape for shape in base_shapes(schedule) if shape in shapes)
     return StepTimes(timed, base=base, peak=peak, operators=operators, **costs_of(cfg, shapes))
+
+
+def list_operators(
+    way: Way, shapes: tuple[StepShape, ...], device: torch.device
+) -> dict[StepShape, tuple[OperatorTime, ...]]:
+    """Find the operators of a step of each shape. If torch cannot do that here, say so and return none."""
+    try:
+        return {shape: operator_times(way(shape), device) for shape in shapes}
+    # torch raises the second where its profiler was built without CUPTI.
+    except (RuntimeError, AssertionError) as error:
+        say(f"--operators: torch cannot list them here: {first_line(error)}")
+        return {}
 
 
 def costs_of(cfg: Config, shapes: tuple[StepShape, ...]) -> dict[str, Any]:

@@ -70,6 +70,24 @@ def test_the_page_of_a_gpu_is_beside_those_of_others(options, wanted, tmp_path, 
     assert "\na table\n" in Path(wanted).read_text()
 
 
+def test_the_steps_that_are_not_compiled_list_their_operators(tmp_path):
+    place = gpu.Place(tmp_path, "cpu", is_tiny=True)
+    pieces = {one.name: one for one in gpu.PIECES}
+    for name, lists in (("step_slowfast", True), ("step_slowfast_compiled", False)):
+        (command, *_) = pieces[name].commands(place)
+        assert ("--operators" in command) is lists
+
+
+def test_the_page_names_no_folder_of_the_machine(tmp_path):
+    """What pytest prints of the tests is on the page."""
+    (command,) = gpu.tests(gpu.Place(tmp_path, "cpu", is_tiny=True))
+    quick = [*command[:-1], "-k", "keep_freed_memory", *command[-1:]]
+    printed = subprocess.run(quick, cwd=gpu.REPOSITORY, capture_output=True, text=True, check=True)
+    assert "test_only_a_cpu_needs_the_c_library_to_keep_freed_memory PASSED" in printed.stdout
+    assert str(gpu.REPOSITORY) not in printed.stdout
+    assert sys.prefix not in printed.stdout
+
+
 def test_a_piece_that_is_done_is_not_run_again_unless_it_is_wanted(run, tmp_path):
     marks = tmp_path / "marks"
     once = piece("once", f"open({str(marks)!r}, 'a').write('x')")

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from plain_step import WAYS, build_ways, plain_copy
+from plain_step import WAYS, build_plain_step, build_ways, plain_copy
 from tiny import tiny_config
 from torch import nn
 from torchvision.ops import StochasticDepth
@@ -60,6 +60,13 @@ def test_a_plain_copy_drops_the_paths_of_whole_clips():
     path, values = plain_copy(nn.Sequential(nn.Linear(1, 1), *model))[1:]
     assert (type(path), path.p, path.mode) == (StochasticDepth, 0.5, "row")
     assert (type(values), values.p) == (nn.Dropout, 0.25)
+
+
+@pytest.mark.parametrize("method", ["sgd", "adamw"])
+def test_the_plain_update_loops_over_the_parameters(method, tmp_path):
+    step = build_plain_step(tiny_config(tmp_path, {"SOLVER.OPTIMIZING_METHOD": method}), CPU)
+    groups = step.optimizer.param_groups
+    assert {(group["foreach"], group["fused"]) for group in groups} == {(False, False)}
 
 
 def test_ways_come_in_the_order_that_was_asked_for(cfg):

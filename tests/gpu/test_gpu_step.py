@@ -8,6 +8,7 @@ import time
 import pytest
 import torch
 import torch.nn.functional as F
+from operators import operator_times
 from tiny import tiny_config
 
 from mgexp.data.augment import Augment
@@ -177,6 +178,14 @@ def test_clocks_count_what_the_device_does(device):
     assert seconds == pytest.approx((4 if device.type == "cpu" else 3) * true, rel=0.7)
     assert waited == pytest.approx((3 if device.type == "cpu" else 2) * true, rel=0.7)
     assert stopped == pytest.approx(true, rel=0.7)
+
+
+def test_operators_are_those_of_the_device(device):
+    left = torch.randn(512, 512, device=device)
+    found = operator_times(lambda: [left @ left for _ in range(3)], device)
+    assert found[0].calls == 3
+    assert found[0].milliseconds > 0
+    assert not any(one.name.startswith("cuda") for one in found)
 
 
 @pytest.mark.usefixtures("on_gpu")

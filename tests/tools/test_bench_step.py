@@ -60,6 +60,34 @@ def test_operators_of_our_step_are_listed_for_each_shape(bench, arguments, tmp_p
     assert "operators of our step at 4x8x32² that take most of its time" in printed
 
 
+def test_times_are_written_also_if_operators_cannot_be_listed(
+    bench, arguments, tmp_path, monkeypatch, capsys
+):
+    def fail(*_):
+        raise AssertionError("Legacy CUDA profiling requires use_cpu=True")
+
+    monkeypatch.setattr(bench, "operator_times", fail)
+    output = tmp_path / "steps.json"
+    chosen = ("--shapes", "8x32", "--ways", "ours", "--operators", "--output", output)
+    assert bench.main(arguments(*chosen)) == 0
+    (shape,) = simplejson.loads(output.read_text())["shapes"]
+    assert len(shape["ways"]["ours"]["seconds"]) == 2
+    assert shape["operators"] == []
+    assert "torch cannot list them here: Legacy CUDA profiling" in capsys.readouterr().err
+
+
+def test_the_plain_way_on_a_cpu_knows_the_optimizers_of_ones_own(
+    bench, arguments, tmp_path, own_code
+):
+    own = tmp_path / "own.py"
+    own.write_text(
+        "import torch\nfrom mgexp.registry import OPTIMIZERS\n\n@OPTIMIZERS.register()\n"
+        "def nadam(groups, solver):\n    return torch.optim.NAdam(groups, solver.BASE_LR)\n"
+    )
+    chosen = ("--import", own, "--shapes", "8x32", "--ways", "plain")
+    assert bench.main(arguments(*chosen, "SOLVER.OPTIMIZING_METHOD", "nadam")) == 0
+
+
 def test_the_json_is_printed_alone_and_the_batch_size_is_ours(bench, arguments, capsys):
     ways = ("--batch-size", 8, "--ways", "one_group", "--json")
     assert bench.main(arguments("MULTIGRID.LONG_CYCLE", "False", *ways)) == 0
