@@ -164,19 +164,11 @@ def step(name: str, cfg: str, ways: Sequence[str]) -> Piece:
         keys = place.kinetics_with(small)
         row = f"{cfg}/{'baseline' if is_one_shape else 'long_short'}.yaml"
         counts = ["--steps", "2", "--warmup", "1"] if place.is_tiny else ["--steps", "11"]
-        counts += [] if is_compiled else ["--operators"]
-        shapes = [
-            "--cfg",
-            row,
-            "--batch-size",
-            str(CLIPS),
-            "--base-shapes",
-            *counts,
-            "--ways",
-            *ways,
-        ]
+        base = ["--batch-size", str(CLIPS), "--base-shapes"]
+        shapes = ["--cfg", row, *base, *counts, "--ways", *ways]
         if not is_compiled:
-            return [tool("bench_step", *keys, "--output", place.file(f"{name}.json"), *shapes)]
+            found = ["--output", place.file(f"{name}.json"), "--operators"]
+            return [tool("bench_step", *keys, *found, *shapes)]
         clips = ["TRAIN.BATCH_SIZE", str(CLIPS)]
         schedule = build_checked_schedule(
             *read_config(Path(row), [*keys, *clips]), checks_model=False
@@ -273,21 +265,10 @@ def study_224(place: Place) -> list[Command]:
 
 def tests(place: Place) -> list[Command]:
     """Make the command that runs the tests of what only a GPU does."""
+    chosen = ["-m", "gpu", "--gpu", place.device, "-p", "no:cacheprovider"]
     # -v: a piece that is stopped has named the tests that ended. The header would name folders of this machine.
-    options = ["-v", "--no-header", "--gpu", place.device, "--junitxml", place.file("tests.xml")]
-    return [
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            *options,
-            "-m",
-            "gpu",
-            "-p",
-            "no:cacheprovider",
-            "tests/gpu",
-        ]
-    ]
+    shown = ["-v", "--no-header", "--junitxml", place.file("tests.xml")]
+    return [[sys.executable, "-m", "pytest", *chosen, *shown, "tests/gpu"]]
 
 
 def bn_groups(place: Place) -> list[Command]:
