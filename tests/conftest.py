@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,14 @@ def _remembered_by_shape(function: Callable[..., dict[Any, int]]) -> Callable[..
         return {shape: found[shape] for shape in sorted(set(shapes))}
 
     return call
+
+
+@pytest.fixture
+def hangups_reach_us() -> Iterator[None]:
+    """Programs that were started by nohup ignore SIGHUP, and so do all that they start: for one test, end that."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture(scope="session")

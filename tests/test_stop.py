@@ -12,6 +12,7 @@ from mgexp.dist import Processes
 from mgexp.stop import Interrupted, StopRequest, leaving_together, watched_together
 
 
+@pytest.mark.usefixtures("hangups_reach_us")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR2, signal.SIGHUP])
 def test_a_signal_is_a_request(number):
     before = signal.getsignal(number)

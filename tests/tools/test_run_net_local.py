@@ -103,6 +103,7 @@ def test_a_local_run_stops_saved(number, cfg, output, finished_run, main):
     assert_bit_identical(output, finished_run)
 
 
+@pytest.mark.usefixtures("hangups_reach_us")
 def test_a_local_run_continues_when_its_terminal_is_closed(cfg, output, finished_run):
     """A terminal that is closed sends SIGHUP to all processes that it started."""
     process = start([*command(cfg, output), *LOCAL])
