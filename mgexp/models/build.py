@@ -11,6 +11,7 @@ from torch import nn
 
 from mgexp.config.keys import Config
 from mgexp.errors import InputError, first_line
+from mgexp.models.forms import CONVOLUTIONS, take_forms
 from mgexp.models.layers import CheckpointedBlocks, drop_by_clip, no_jit_warning
 from mgexp.models.mvit import mvit
 from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet, slowfast
@@ -41,19 +42,24 @@ def channels_last(model: nn.Module) -> nn.Module:
 
 
 def on_device(model: nn.Module, device: torch.device) -> nn.Module:
-    """Move ``model`` to ``device`` to train there, and return it. On x86, oneDNN computes its convolutions."""
-    # On one thread and for fewer than 16 clips, torch computes a convolution of one pixel (1x1x1, 3x1x1) with
-    # an older kernel, unless it has a stride or a dilation. Source: `use_mkldnn` in ATen's Convolution.cpp.
-    # That kernel takes 2 to 4 times as long, and its output leaves channels_last_3d. A dilation along a side of
-    # one pixel changes nothing, so we set one. Measured with torch 2.15 on one core of an EPYC: a step of the
-    # quickstart's baseline takes 149 ms instead of 247 ms. Shapes with 16 and more clips take as long as before.
-    # With AVX2 and without AVX512, its passes take 440 ms instead of 580 ms. On processors of other makers
-    # nobody measured it. Networks that predict and are exported stay as they are.
+    """Move ``model`` to ``device`` to train there, and return it. Its layers take their forms (`forms.py`).
+
+    On a CPU this is for x86 with oneDNN, which computes the convolutions. Nobody measured it on other processors.
+    Networks that predict and are exported stay as they are.
+    """
     has_onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    if device.type == "cpu" and has_onednn and platform.machine() in ("x86_64", "AMD64"):
+    if device.type == "cpu" and not (has_onednn and platform.machine() in ("x86_64", "AMD64")):
+        return model.to(device)
+    take_forms(model, device.type)
+    if device.type == "cpu":
+        # On one thread and for fewer than 16 clips, torch computes a convolution of one pixel with an old kernel,
+        # unless it has a stride or a dilation. Source: `use_mkldnn` in ATen's Convolution.cpp. That kernel takes
+        # 2 to 4 times as long, and its output leaves channels_last_3d. A dilation along a side of one pixel
+        # changes nothing, so we set one. The forms need none: for torch, (k, 1) is more than one pixel.
         for module in model.modules():
-            if isinstance(module, nn.Conv3d) and module.kernel_size[1:] == (1, 1):
-                module.dilation = (module.dilation[0], 2, 2)
+            if isinstance(module, nn.Conv3d) and not isinstance(module, CONVOLUTIONS):
+                points = module.kernel_size[1:] == (1, 1)
+                module.dilation = (module.dilation[0], 2, 2) if points else module.dilation
     return model.to(device)
 
 

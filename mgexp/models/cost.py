@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from mgexp.errors import InputError, first_line
+from mgexp.models.forms import drop_forms
 from mgexp.models.layers import no_jit_warning
 from mgexp.multigrid.schedule import Schedule
 from mgexp.run.log import LOGGER
@@ -86,13 +87,14 @@ def count_macs(model: nn.Module, shapes: Collection[tuple[int, int]]) -> dict[tu
 
     A run and its report both count in this way, so their FLOPs agree. Raises InputError if neither can count.
     """
+    plain = drop_forms(copy.deepcopy(model))
     try:
-        return macs_by_shape(model, shapes)
+        return macs_by_shape(plain, shapes)
     # fvcore traces the network, which may contain code that cannot be traced, and then raises anything.
     except Exception as error:
         LOGGER.warning("fvcore cannot count this network, so torch does: %s", first_line(error))
     try:
-        return products_by_shape(copy.deepcopy(model).eval(), shapes)
+        return products_by_shape(plain.eval(), shapes)
     except ValueError as problem:
         raise InputError([f"the FLOPs of a run cannot be counted: {problem}"]) from problem
 
