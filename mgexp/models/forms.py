@@ -110,8 +110,8 @@ FORM: dict[tuple[str, str], type[nn.Conv3d | nn.MaxPool3d]] = {
     ("stem", "cpu"): BlockConv3d,
     ("space pool", "cpu"): nn.MaxPool3d,
     ("time pool", "cpu"): nn.MaxPool3d,
-    # Measured on an H100 (benchmarks/h100.md). Space as frames and points as rows take less time of the GPU too, but
-    # more of Python, which limits a step until it is a CUDA graph.
+    # Measured on an H100 (benchmarks/h100.md). Space as frames and points as rows take less time of the GPU too,
+    # but more of Python, which limits a step until it is a CUDA graph.
     ("time", "cuda"): nn.Conv3d,
     ("strided", "cuda"): nn.Conv3d,
     ("space", "cuda"): nn.Conv3d,

@@ -20,6 +20,7 @@ from mgexp.models.build import (
     init_weights,
     on_device,
 )
+from mgexp.models.forms import Block4Conv3d
 from mgexp.models.names import head_of
 from mgexp.models.resnet import TEMPORAL, resnet, slowfast
 from mgexp.models.weights import fit_weights, named_weights
@@ -98,9 +99,11 @@ def test_one_thread_computes_few_clips_by_onednn(name, tmp_path):
         )
 
 
-def test_the_convolutions_of_a_gpu_are_left_alone(fake_gpu, tmp_path):
+def test_on_a_gpu_only_a_stem_over_time_has_another_form(fake_gpu, tmp_path):
     model = on_device(build_model(tiny_config(tmp_path, {})), GPU)
     convolutions = [one for one in model.modules() if isinstance(one, nn.Conv3d)]
+    others = [one for one in convolutions if type(one) is not nn.Conv3d]
+    assert [(type(one), one.kernel_size) for one in others] == [(Block4Conv3d, (5, 7, 7))]
     assert {one.dilation for one in convolutions} == {(1, 1, 1)}
     assert {one.weight.device for one in convolutions} == {GPU}
 
