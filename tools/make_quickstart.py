@@ -1,8 +1,8 @@
-"""Make the quickstart set: short H.264 videos of 12 classes, and their lists.
+"""Make a quickstart set: short H.264 videos of 12 or 24 classes, and their lists.
 
     python tools/make_quickstart.py
     python tools/make_quickstart.py --output /tmp/tiny --num-train 24 --num-val 24
-    python tools/make_quickstart.py --set 1 --output data/quickstart_1    # the easier set of earlier versions
+    python tools/make_quickstart.py --set 3    # of experiments/length, into data/quickstart_3
 
 After an interruption, run it again: it keeps the videos that exist. Exit 0: done, 2: bad input, 4: interrupted.
 """
@@ -22,6 +22,9 @@ from mgexp.run.environment import num_cores
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "experiments" / "quickstart"))
 from quickstart_scenes import SETS
 from quickstart_videos import make_quickstart
+
+DEFAULT_SET = 2
+"""The set of experiments/quickstart."""
 
 
 def main(arguments: list[str]) -> int:
@@ -45,8 +48,20 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     add = parser.add_argument
-    add("--output", type=local_folder, default=Path("data/quickstart"), help="folder to write to")
-    add("--set", type=int, choices=[*SETS], default=max(SETS), help="1: the easier, first set")
+    add(
+        "--output",
+        type=local_folder,
+        default=argparse.SUPPRESS,
+        help="folder to write to (default: data/quickstart for set 2, data/quickstart_N for another set N)",
+    )
+    add(
+        "--set",
+        type=int,
+        choices=[*SETS],
+        default=DEFAULT_SET,
+        help="1: the easier, first set; 2: coarse clips hide a part of the class; 3: they show nearly all;\n"
+        "4: as 3, with stripes that coarse clips hide",
+    )
     changes = {
         "--num-train": "training videos, in place of the set's",
         "--num-val": "validation videos, in place of the set's",
@@ -55,7 +70,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     for name, what in changes.items():
         add(name, type=int, default=argparse.SUPPRESS, help=what)
     add("--processes", type=int, default=num_cores(), help="videos made at the same time")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if "output" not in options:
+        options.output = Path(
+            f"data/quickstart{'' if options.set == DEFAULT_SET else f'_{options.set}'}"
+        )
+    return options
 
 
 if __name__ == "__main__":

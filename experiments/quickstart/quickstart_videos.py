@@ -25,13 +25,9 @@ import numpy as np
 import simplejson
 from numpy.typing import NDArray
 from quickstart_scenes import (
-    CLASS_NAMES,
     FRAME_RATE,
-    HEIGHT_PIXELS,
     MOTION_NAMES,
     SPLITS,
-    TEXTURES,
-    WIDTH_PIXELS,
     QuickstartOptions,
     draw_label,
     draw_video,
@@ -60,11 +56,12 @@ class Video:
     split: str
     index: int
     label: int
+    class_name: str
 
     @property
     def path(self) -> str:
         """The path of the video in the folder of the set."""
-        return f"videos/{self.split}/{CLASS_NAMES[self.label]}/{self.index:05d}.mp4"
+        return f"videos/{self.split}/{self.class_name}/{self.index:05d}.mp4"
 
 
 def make_quickstart(
@@ -88,22 +85,25 @@ def make_quickstart(
         # Write the options before the videos. So a set that was interrupted is never completed with other options.
         write_json(folder / MANIFEST, manifest)
         _make_videos(folder, options, missing, num_processes, progress)
-    _write_lists(folder, videos)
+    _write_lists(folder, videos, options)
     return QuickstartSet(num_made=len(missing), num_kept=len(videos) - len(missing))
 
 
 def list_videos(options: QuickstartOptions, split: str) -> list[Video]:
     """List the videos of "train" or "val" by index."""
-    indices = range(options.num_videos(split))
-    return [Video(split, index, draw_label(options, split, index)) for index in indices]
+    labels = [draw_label(options, split, index) for index in range(options.num_videos(split))]
+    return [
+        Video(split, index, label, options.class_names[label]) for index, label in enumerate(labels)
+    ]
 
 
 def encode_video(frames: NDArray[np.uint8], quantizer: int) -> bytes:
-    """Make an .mp4 file of ``frames``, (T, 96, 80) planar YUV 4:2:0. ``quantizer`` is the QP of H.264."""
+    """Make an .mp4 file of ``frames``, (T, 1.5·H, W) planar YUV 4:2:0. ``quantizer`` is the QP of H.264."""
     buffer = io.BytesIO()
     with av.open(buffer, "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=FRAME_RATE, options=_x264(quantizer))
-        stream.width, stream.height, stream.pix_fmt = WIDTH_PIXELS, HEIGHT_PIXELS, "yuv420p"
+        stream.width, stream.height = frames.shape[2], frames.shape[1] * 2 // 3
+        stream.pix_fmt = "yuv420p"
         # With one thread, the bytes do not depend on the number of cores.
         stream.codec_context.thread_count = 1
         for frame in frames:
@@ -184,8 +184,11 @@ def _check_folder(folder: Path, asked: dict[str, Any], is_whole: bool) -> None:
         raise InputError([f"{folder} holds another set ({'; '.join(differences)}): {remedy}"])
 
 
-def _write_lists(folder: Path, videos: list[Video]) -> None:
-    tasks = (("classes", "", CLASS_NAMES, 1), ("motions", "_motions", MOTION_NAMES, len(TEXTURES)))
+def _write_lists(folder: Path, videos: list[Video], options: QuickstartOptions) -> None:
+    tasks = (
+        ("classes", "", options.class_names, 1),
+        ("motions", "_motions", MOTION_NAMES, len(options.textures)),
+    )
     for names_file, ending, names, labels_per_class in tasks:
         atomic_write_text(folder / f"{names_file}.txt", "".join(f"{name}\n" for name in names))
         for split in SPLITS:

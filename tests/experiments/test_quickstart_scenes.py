@@ -9,7 +9,6 @@ import pytest
 import quickstart_scenes as scenes
 import torch
 from quickstart_scenes import (
-    CLASS_NAMES,
     FALL,
     SETS,
     SLIDE,
@@ -38,11 +37,17 @@ PLAIN = replace(
 """A bright, sharp object without texture on a smooth background, with no motion but that of its class."""
 
 
+THIRD = replace(
+    SETS[3], plaid_luma=(0.0, 0.0), stripe_luma=(30.0, 30.0), noise_luma=0.0, object_luma=(0.0, 0.0)
+)
+"""Bright stripes alone, at the size of set 3."""
+
+
 def luma_of(class_name, index, monkeypatch, options=PLAIN):
     """Luma of a video as if its class were this one: (T, H, W)."""
-    label = CLASS_NAMES.index(class_name)
+    label = options.class_names.index(class_name)
     monkeypatch.setattr(scenes, "draw_label", lambda *_: label)
-    return draw_video(options, "train", index)[:, :64].astype(float)
+    return draw_video(options, "train", index)[:, : options.height_pixels].astype(float)
 
 
 def measure(frame):
@@ -161,7 +166,7 @@ def separation(videos, short_side):
     scores = {"horizontal": [], "vertical": []}
     for label, frames in videos:
         resized = functional.resize(frames, size, antialias=True)
-        scores[CLASS_NAMES[label].split("_")[-1]].append(texture_score(resized))
+        scores[OPTIONS.class_names[label].split("_")[-1]].append(texture_score(resized))
     above = np.array(scores["horizontal"])[:, None] > np.array(scores["vertical"])
     return above.mean()
 
@@ -189,7 +194,9 @@ def test_a_resize_to_45_pixels_leaves_a_weak_alias_of_the_stripes(monkeypatch):
 def test_stripes_are_all_over_the_frame(monkeypatch):
     """Two classes that differ in texture alone differ nearly everywhere: on the object and beside it."""
     striped = replace(PLAIN, stripe_luma=(20.0, 20.0))
-    first, second = (luma_of(f"approach_{way}", 0, monkeypatch, striped) for way in scenes.TEXTURES)
+    first, second = (
+        luma_of(f"approach_{way}", 0, monkeypatch, striped) for way in OPTIONS.textures
+    )
     differs = (first != second).mean(axis=0)
     assert differs[:32].mean() > 0.9
     assert differs[32:].mean() > 0.9
@@ -215,3 +222,66 @@ def test_the_first_set_has_the_pixels_that_it_always_had():
         (pytest.approx(16849349, rel=1e-6), pytest.approx(13140417, rel=1e-6)),
         (pytest.approx(22470857, rel=1e-6), pytest.approx(13418010, rel=1e-6)),
     ]
+
+
+def test_the_second_set_has_the_pixels_that_it_always_had():
+    """Sums of luma and chroma, computed at the commit 0c397af, before there was a third set."""
+    found = [draw_video(SETS[2], "val", index).astype(int) for index in (0, 7)]
+    sums = [(video[:, :64].sum(), video[:, 64:].sum()) for video in found]
+    assert sums == [(16334873, 13138748), (22328663, 13315077)]
+
+
+def fine_part(frames, side):
+    """How much a picture changes from one pixel to the next along rows, columns and both diagonals."""
+    resized = functional.resize(torch.from_numpy(frames[:1]), [side, side * 60 // 48])[0]
+    turned = [resized.diff(dim=0)[:, 1:], resized.diff(dim=1)[1:]]
+    turned += [resized[1:, 1:] - resized[:-1, :-1], resized[1:, :-1] - resized[:-1, 1:]]
+    return np.array([float(one.square().mean()) for one in turned])
+
+
+@pytest.mark.parametrize(("texture", "least"), [("rising", 3), ("falling", 2)])
+def test_diagonal_stripes_change_least_along_themselves(texture, least, monkeypatch):
+    options = replace(THIRD, stripe_period_pixels=(6.0, 6.0))
+    changes_of = [
+        fine_part(luma_of(f"fall_{texture}", i, monkeypatch, options), 48) for i in range(4)
+    ]
+    assert [int(found.argmin()) for found in changes_of] == [least] * 4
+
+
+def test_coarse_clips_keep_the_stripes_of_set_3_and_lose_those_of_set_4(monkeypatch):
+    """Share of the change between rows that stripes cause and that a resize from 48 to 34 pixels keeps."""
+    kept = {}
+    for number in (3, 4):
+        options = replace(THIRD, stripe_period_pixels=SETS[number].stripe_period_pixels)
+        blank = replace(options, stripe_luma=(0.0, 0.0))
+        stripes = [
+            luma_of("fall_horizontal", i, monkeypatch, options)
+            - luma_of("fall_horizontal", i, monkeypatch, blank)
+            for i in range(8)
+        ]
+        kept[number] = np.mean(
+            [
+                functional.resize(torch.from_numpy(one[:1]), [34, 42]).std() / one[:1].std()
+                for one in stripes
+            ]
+        )
+    assert kept[3] > 0.7
+    assert kept[4] < 0.3
+
+
+def test_periods_over_octaves_are_as_often_small_as_large():
+    rng = np.random.default_rng(0)
+    octaves = replace(SETS[3], stripe_period_pixels=(4.0, 16.0))
+    drawn = [scenes._draw_size(octaves, octaves.stripe_period_pixels, rng) for _ in range(2000)]
+    assert np.mean(np.array(drawn) < 8) == pytest.approx(0.5, abs=0.04)
+
+
+def test_the_tint_of_a_texture_has_its_direction():
+    """Mean chroma of the videos of each texture of set 3: a quarter of a turn from one to the next."""
+    sums = np.zeros((4, 2))
+    for index in range(96):
+        label = draw_label(SETS[3], "val", index)
+        chroma = draw_video(SETS[3], "val", index)[:, 48:].reshape(40, 2, -1).astype(float)
+        sums[label % 4] += chroma.mean(axis=(0, 2)) - scenes.NEUTRAL_CHROMA
+    angles = np.rad2deg(np.arctan2(sums[:, 1], sums[:, 0]))
+    assert np.allclose((angles - [0, 90, 180, 270] + 180) % 360 - 180, 0, atol=25)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import av
 import pytest
 import quickstart_videos as writer
-from quickstart_scenes import CLASS_NAMES, SETS, QuickstartOptions
+from quickstart_scenes import SETS, QuickstartOptions
 from quickstart_videos import make_quickstart
 from tiny import load_tool
 
@@ -72,10 +72,10 @@ def test_a_video_is_intra_coded_h264_of_40_frames_of_80_by_64_pixels(made):
 
 def test_the_lists_are_those_that_training_reads(made):
     for split, num in (("train", 24), ("val", 12)):
-        found = read_list(made / f"{split}.csv", made, num_classes=len(CLASS_NAMES))
+        found = read_list(made / f"{split}.csv", made, num_classes=len(TINY.class_names))
         assert (len(found.records), found.missing, found.problems) == (num, (), ())
         folders = [record.path.split("/")[-2] for record in found.records]
-        assert folders == [CLASS_NAMES[record.label] for record in found.records]
+        assert folders == [TINY.class_names[record.label] for record in found.records]
         assert f"/videos/{split}/" in found.records[0].path
 
 
@@ -86,8 +86,8 @@ def test_classes_are_balanced_in_every_twelve_videos_but_in_no_fixed_order(made)
 
 
 def test_classes_are_named_in_the_order_of_their_labels(made):
-    assert (made / "classes.txt").read_text().split() == list(CLASS_NAMES)
-    assert CLASS_NAMES[3] == "rise_vertical"
+    assert (made / "classes.txt").read_text().split() == list(TINY.class_names)
+    assert TINY.class_names[3] == "rise_vertical"
 
 
 def test_the_lists_of_motions_have_both_textures_in_a_class(made):
