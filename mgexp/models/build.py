@@ -57,9 +57,12 @@ def on_device(model: nn.Module, device: torch.device) -> nn.Module:
         # 2 to 4 times as long, and its output leaves channels_last_3d. A dilation along a side of one pixel
         # changes nothing, so we set one. The forms need none: for torch, (k, 1) is more than one pixel.
         for module in model.modules():
-            if isinstance(module, nn.Conv3d) and not isinstance(module, CONVOLUTIONS):
-                points = module.kernel_size[1:] == (1, 1)
-                module.dilation = (module.dilation[0], 2, 2) if points else module.dilation
+            if (
+                isinstance(module, nn.Conv3d)
+                and not isinstance(module, CONVOLUTIONS)
+                and module.kernel_size[1:] == (1, 1)
+            ):
+                module.dilation = (module.dilation[0], 2, 2)
     return model.to(device)
 
 

@@ -40,7 +40,7 @@ def macs_by_shape(
 
     # We use a copy in evaluation mode, because a training pass would move the statistics of batch
     # norm.
-    clone = copy.deepcopy(model).eval().cpu()
+    clone = drop_forms(copy.deepcopy(model)).eval().cpu()
     macs = {}
     for frames, crop in sorted(set(shapes)):
         analysis = FlopCountAnalysis(clone, torch.zeros(1, 3, frames, crop, crop))
@@ -87,14 +87,13 @@ def count_macs(model: nn.Module, shapes: Collection[tuple[int, int]]) -> dict[tu
 
     A run and its report both count in this way, so their FLOPs agree. Raises InputError if neither can count.
     """
-    plain = drop_forms(copy.deepcopy(model))
     try:
-        return macs_by_shape(plain, shapes)
+        return macs_by_shape(model, shapes)
     # fvcore traces the network, which may contain code that cannot be traced, and then raises anything.
     except Exception as error:
         LOGGER.warning("fvcore cannot count this network, so torch does: %s", first_line(error))
     try:
-        return products_by_shape(plain.eval(), shapes)
+        return products_by_shape(drop_forms(copy.deepcopy(model)).eval(), shapes)
     except ValueError as problem:
         raise InputError([f"the FLOPs of a run cannot be counted: {problem}"]) from problem
 
