@@ -17,6 +17,7 @@ from quickstart_scenes import (
     draw_label,
     draw_pose,
     draw_video,
+    frame_times,
 )
 from quickstart_videos import encode_video
 from torchvision.transforms.v2 import functional
@@ -116,7 +117,7 @@ def poses_at_random_times(family, num):
     drift = np.zeros((40, 2), np.float32)
     rows = []
     for _ in range(num):
-        pose, frame = draw_pose(OPTIONS, family, drift, rng), rng.integers(40)
+        pose, frame = draw_pose(OPTIONS, family, frame_times(), drift, rng), rng.integers(40)
         rows.append([value[frame, 0, 0] for value in (pose.x, pose.y, np.log(pose.length))])
     return np.array(rows).T
 
