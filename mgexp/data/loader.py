@@ -214,13 +214,11 @@ def build_view_loader(
     device: torch.device,
     processes: Processes,
     opener: Opener,
-    first_batch: int = 0,
     failures: Path | None = None,
 ) -> DataLoader[object]:
     """Build the loader of this process's views: the full protocol, or one centre view at the full training shape.
 
-    ``first_batch``: number of batches of this process to skip at the start. ``failures``: as in
-    ``build_train_loader``, but a video that hung before is tried again.
+    ``failures``: as in ``build_train_loader``, but a video that hung before is tried again.
     """
     crop = cfg.DATA.TEST_CROP_SIZE if full_protocol else cfg.DATA.TRAIN_CROP_SIZE
     num_crops = cfg.TEST.NUM_SPATIAL_CROPS if full_protocol else 1
@@ -236,14 +234,13 @@ def build_view_loader(
         opener=opener,
         limit=TimeLimit(cfg.DATA.VIDEO_TIMEOUT_SECONDS, failures) if failures else NO_LIMIT,
     )
-    # An item of EvaluationViews gives num_crops clips, and TEST.BATCH_SIZE counts clips.
-    batch_size = max(1, cfg.TEST.BATCH_SIZE // num_crops)
     return DataLoader(
         views,
         # Process r takes the views r, r + count, r + 2 count and so on. DistributedSampler would
         # repeat some views, so that all processes have the same number of them.
-        sampler=range(processes.rank, len(views), processes.count)[first_batch * batch_size :],
-        batch_size=batch_size,
+        sampler=range(processes.rank, len(views), processes.count),
+        # An item of EvaluationViews gives num_crops clips, and TEST.BATCH_SIZE counts clips.
+        batch_size=max(1, cfg.TEST.BATCH_SIZE // num_crops),
         collate_fn=collate_views,
         **_worker_options(cfg.DATA_LOADER, device),
     )

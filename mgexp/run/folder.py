@@ -83,8 +83,6 @@ class RunDir(Folder):
     """The id of this run at W&B, and the number of the last line that W&B had before the last start."""
     lock = Inside("lock")
     """The lock of the process that writes into this folder."""
-    evaluation_parts = Inside("evaluation_parts")
-    """The folder with the finished parts of an unfinished evaluation. A finished run has deleted it."""
     launches = Inside("launches")
     """The submissions of a run that was submitted by itself and not by a sweep. Each is a LaunchDir."""
 
@@ -105,18 +103,6 @@ class RunDir(Folder):
         """Return the file with the scores of all validation videos, for a full protocol such as 10x3_forward."""
         return self.root / f"scores_{protocol}.npz"
 
-    def evaluation_part(self, step: int, name: str) -> Path:
-        """Return the part of one process in the evaluation after `step` steps. `name` has protocol and process."""
-        return self.evaluation_parts / f"step_{step:08d}_{name}.pt"
-
-    def drop_evaluation_parts(self, after_step: int = -1) -> None:
-        """Delete the parts of evaluations that came after more than `after_step` steps; by default, all parts."""
-        for path in self.evaluation_parts.glob("step_*.pt"):
-            if int(path.name.split("_")[1]) > after_step:
-                path.unlink(missing_ok=True)
-        if self.evaluation_parts.is_dir() and not any(self.evaluation_parts.iterdir()):
-            self.evaluation_parts.rmdir()
-
     def checkpoint(self, step: int) -> Path:
         """Return the path of the checkpoint after `step` steps. The next step is `step`, which is 0-based."""
         return self.checkpoints / f"step_{step:08d}.pt"
@@ -136,7 +122,7 @@ class RunDir(Folder):
 
         Raises InputError if the folder cannot be written, or if another process holds the lock.
         """
-        return _locked(self.root, self.checkpoints, self.evaluation_parts)
+        return _locked(self.root, self.checkpoints)
 
 
 def default_run_dir(experiment: str, seed: int, is_smoke: bool) -> RunDir:

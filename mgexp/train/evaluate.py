@@ -1,22 +1,15 @@
 """Evaluate the model of a run: choose the views, score them, and record the result.
 
-The full protocol survives a kill. Every ``save_seconds`` each process saves the scores that it has
-so far. This file is its part. The same command then continues from the parts, with the same weights
-(model.pt). A part is valid only for the same step, videos, protocol and number of processes. A
-change that --override allows removes all parts. After a signal each process finishes its batch,
-saves its part, and raises Interrupted.
+After a signal each process finishes its batch and raises Interrupted. The next start scores all views again.
 """
 
 from __future__ import annotations
 
 import copy
-import hashlib
 import math
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,8 +26,8 @@ from mgexp.run.confusion import count_confusions, write_confusion
 from mgexp.run.files import append_jsonl, atomic_file
 from mgexp.run.folder import RunDir
 from mgexp.run.log import LOGGER
-from mgexp.run.torch_file import DamagedFileError, check_whole, load_torch, save_torch
-from mgexp.stop import Interrupted, StopRequest, leaving_together, watched_together
+from mgexp.run.torch_file import save_torch
+from mgexp.stop import StopRequest, leaving_together, watched_together
 from mgexp.text import counted
 from mgexp.train.checkpoint import CALMER, State
 from mgexp.train.precise_bn import PreciseBn, build_precise_bn, with_precise_bn
@@ -48,15 +41,13 @@ from mgexp.video.paths import evenly_spaced
 class Protocol:
     """The views to score: ``num_clips`` × ``num_crops`` of each video of ``records``.
 
-    ``batches(first)`` loads the views of this process, ``batch_size`` views at a time, and skips
-    the first ``first`` batches.
+    ``batches()`` loads the views of this process.
     """
 
-    batches: Callable[[int], Iterable[Any]]
+    batches: Callable[[], Iterable[Any]]
     records: tuple[Record, ...]
     num_clips: int
     num_crops: int
-    batch_size: int
     is_full: bool
     frame_order: str = "forward"
 
@@ -69,12 +60,6 @@ class Protocol:
     def name(self) -> str:
         """Name the protocol in file names, such as 10x3_forward."""
         return f"{self.num_clips}x{self.num_crops}_{self.frame_order}"
-
-    def fingerprint(self) -> str:
-        """Hash the videos, their labels and the batch size. A saved part with another hash is not used."""
-        # A part counts finished batches, and so the batch size decides which views they hold.
-        lines = [f"{self.batch_size} views at a time", *(record.line() for record in self.records)]
-        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def build_protocol(
@@ -96,7 +81,6 @@ def build_protocol(
         records=records,
         num_clips=cfg.TEST.NUM_ENSEMBLE_VIEWS if full else 1,
         num_crops=cfg.TEST.NUM_SPATIAL_CROPS if full else 1,
-        batch_size=cfg.TEST.BATCH_SIZE,
         is_full=full,
         frame_order=cfg.TEST.FRAME_ORDER,
     )
@@ -134,15 +118,6 @@ class Scores:
         views = logits.new_tensor(len(labels))
         self.loss += torch.stack([self.task.loss(logits, labels) * views, views])
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return the sums of what this process has added so far."""
-        return {"sums": self.sums, "labels": self.labels, "loss": self.loss}
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Continue from the sums of an earlier ``state_dict``."""
-        for name, values in self.state_dict().items():
-            values.copy_(state[name])
-
     def reduce(self, processes: Processes) -> Evaluation:
         """Compute the evaluation over the views of all processes."""
         self.task.reduce_scores(processes, self.sums)
@@ -164,9 +139,8 @@ def score_views(
     batches: Iterable[Any],
     scores: Scores,
     normalizer: Normalizer,
-    after_batch: Callable[[], None] = lambda: None,
 ) -> dict[int, str]:
-    """Add the views of ``batches`` to ``scores``, and call ``after_batch`` after each batch.
+    """Add the views of ``batches`` to ``scores``.
 
     Return the reason for each video that cannot be decoded, by its index. After the first such
     video no more views are scored. The remaining batches are still read, so that one message can
@@ -183,7 +157,6 @@ def score_views(
         # products of matrices stay in tf32.
         logits = model(normalizer(batch.clips))
         scores.add(logits, batch.videos.to(device), batch.labels.to(device))
-        after_batch()
     return errors
 
 
@@ -192,70 +165,6 @@ def check_decoded(errors: Mapping[int, str]) -> None:
     if errors:
         names = [errors[video] for video in sorted(errors)]
         raise InputError([f"{len(names)} validation videos cannot be decoded: {listed(names)}"])
-
-
-@dataclass
-class PartialScores:
-    """File with the scores of this process so far, from which a killed evaluation continues.
-
-    The scores are saved after a batch if ``save_seconds`` have passed, and at the end. Short
-    evaluations have ``path`` None and save nothing. A file is valid only for the same ``identity``,
-    such as a hash of the videos. ``num_batches`` and ``seconds`` include earlier starts.
-    """
-
-    path: Path | None
-    identity: str = ""
-    save_seconds: float = 0.0
-    num_batches: int = 0
-    seconds: float = 0.0
-    _since: float = field(default_factory=time.perf_counter)
-    _last_save: float = field(default_factory=time.perf_counter)
-
-    def read(self) -> dict[str, Any] | None:
-        """Read the file; return None if it is missing, damaged, or of another evaluation."""
-        if self.path is None or not self.path.exists():
-            return None
-        try:
-            saved = load_torch(self.path)
-        except DamagedFileError as error:
-            LOGGER.warning("%s; this part of the evaluation is done again", error)
-            return None
-        return saved if saved["identity"] == self.identity else None
-
-    def load_into(self, scores: Scores) -> float:
-        """Load the file into ``scores`` if there is one; return the seconds of earlier starts."""
-        saved = self.read()
-        if saved is not None:
-            scores.load_state_dict(saved["scores"])
-            self.num_batches, self.seconds = saved["num_batches"], saved["seconds"]
-        self._since = self._last_save = time.perf_counter()
-        return self.seconds
-
-    def count_batch(self, scores: Scores) -> None:
-        """Count one more batch in ``scores``, and save them if ``save_seconds`` have passed."""
-        self.num_batches += 1
-        if time.perf_counter() - self._last_save >= self.save_seconds:
-            self.save(scores)
-
-    def save(self, scores: Scores) -> None:
-        """Write the file atomically. It replaces an earlier one."""
-        if self.path is None:
-            return
-        now = time.perf_counter()
-        self.path.parent.mkdir(exist_ok=True)
-        state = {
-            "identity": self.identity,
-            "num_batches": self.num_batches,
-            "seconds": self.seconds + now - self._since,
-            "scores": scores.state_dict(),
-        }
-        save_torch(self.path, state)
-        self._last_save = now
-
-    def drop(self) -> None:
-        """Remove the file if there is one."""
-        if self.path is not None:
-            self.path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -272,7 +181,6 @@ class Evaluator:
     processes: Processes
     task: Task
     precise_bn: PreciseBn | None
-    save_seconds: float
     stop: StopRequest = field(default_factory=StopRequest)
     tell: Callable[[Mapping[str, Any]], None] = lambda line: None
 
@@ -297,30 +205,10 @@ class Evaluator:
     def evaluate(self, model: nn.Module, state: State, protocol: Protocol) -> Evaluation:
         """Score ``model`` and write a line to evaluations.jsonl; under the full protocol save the scores too."""
         scores = Scores(len(protocol.records), self.task, self.normalizer.device)
-        part = self._part(state, protocol)
-        seconds = part.load_into(scores)
-        # An earlier start spent these seconds, before it was killed, on views that this start does
-        # not score again.
-        for name in ("evaluate", "program"):
-            state.clock.add(name, seconds)
         with state.clock.measure("evaluate"):
-            batches = self.stop.watch(protocol.batches(part.num_batches))
-
-            def after_batch() -> None:
-                part.count_batch(scores)
-                if self.stop.should_save:
-                    self.stop.should_save = False
-                    part.save(scores)
-
+            batches = self.stop.watch(protocol.batches())
             with leaving_together(self.processes, self.normalizer.device):
-                try:
-                    errors = score_views(model, batches, scores, self.normalizer, after_batch)
-                except Interrupted:
-                    part.save(scores)
-                    raise
-                # Another process may leave at a signal, and this one with it. ``reduce``, which sums over the
-                # processes in place, comes later.
-                part.save(scores)
+                errors = score_views(model, batches, scores, self.normalizer)
             check_decoded(dist.merge(self.processes, errors))
             found = scores.reduce(self.processes)
         # All processes have the same loss, so all of them stop here.
@@ -334,45 +222,16 @@ class Evaluator:
         return found
 
     def evaluate_finally(self, state: State, protocol: Protocol) -> Evaluation:
-        """Save the weights of the finished run, then score them under the full protocol.
-
-        If rank 0 has a part of an earlier start, continue that evaluation with its saved weights.
-        """
-        part = self._part(state, protocol)
-        has_part = self.processes.is_main and part.read() is not None
-        if has_part:
-            try:
-                check_whole(self.run_dir.model)
-            except (FileNotFoundError, DamagedFileError) as error:
-                LOGGER.warning("the final evaluation starts from the beginning: %s", error)
-                has_part = False
-        # All processes must score the same weights, so rank 0 decides for all. We load the saved
-        # weights, because precise batch-norm statistics that are computed again may differ in the
-        # last bits, for instance on another machine.
-        (goes_on,) = dist.any_true(self.processes, (has_part,), self.normalizer.device)
-        if goes_on:
-            LOGGER.info("continuing the final evaluation")
-            model = copy.deepcopy(state.model)
-            model.load_state_dict(load_torch(self.run_dir.model))
-        else:
-            part.drop()
-            model = self.ready_model(state)
-            if self.processes.is_main:
-                save_torch(self.run_dir.model, model.state_dict())
+        """Save the weights of the finished run, then score them under the full protocol."""
+        model = self.ready_model(state)
+        if self.processes.is_main:
+            save_torch(self.run_dir.model, model.state_dict())
         found = self.evaluate(model, state, protocol)
         # A table of confusions needs exactly one label for each video.
         if self.processes.is_main and found.labels.dim() == 1:
             confused = count_confusions(found.labels.tolist(), found.scores.argmax(1).tolist())
             write_confusion(self.run_dir.confusion_csv, confused)
         return found
-
-    def _part(self, state: State, protocol: Protocol) -> PartialScores:
-        """Return the part of this process. The short evaluations during training have no file."""
-        rank, count = self.processes.rank, self.processes.count
-        if not protocol.is_full:
-            return PartialScores(None)
-        path = self.run_dir.evaluation_part(state.step, f"{protocol.name}_{rank}of{count}")
-        return PartialScores(path, protocol.fingerprint(), self.save_seconds)
 
     def _record(self, found: Evaluation, state: State, protocol: Protocol) -> None:
         if protocol.is_full:
@@ -421,5 +280,4 @@ def build_evaluator(
     if cfg.BN.USE_PRECISE_STATS:
         record = run_dir.failures_jsonl
         precise = build_precise_bn(cfg, inputs, normalizer.device, processes, record)
-    save_seconds = 60 * cfg.TRAIN.CHECKPOINT_MINUTES
-    return Evaluator(run_dir, normalizer, processes, task, precise, save_seconds, stop, tell)
+    return Evaluator(run_dir, normalizer, processes, task, precise, stop, tell)

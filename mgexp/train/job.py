@@ -392,8 +392,6 @@ def _finish(
     )
     write_json(job.run_dir.result_json, result)
     trackers.result(result)
-    # Until result.json exists, another start may need the parts, so they are removed after it.
-    job.run_dir.drop_evaluation_parts()
     LOGGER.info("%s", summary(result))
     return outcome_of(result)
 
@@ -425,5 +423,4 @@ def evaluate_job(job: Job, stop: StopRequest) -> Outcome:
             evaluator = build_evaluator(cfg, job.inputs, run_dir, task, normalizer, alone, stop)
             protocol = build_protocol(cfg, job.inputs, run_dir, True, device, alone)
             evaluator.evaluate(state.model, state, protocol)
-            run_dir.drop_evaluation_parts()
     return Outcome.OK

@@ -168,9 +168,6 @@ def write_folder(
     after_step = steps[-1] if steps else 0
     start = {"after_step": after_step, "changes": list(changes), "given": list(given)}
     append_jsonl(run_dir.starts_jsonl, {**environment, **start})
-    if changes:
-        # The parts hold scores of the old configuration or of the old videos.
-        run_dir.drop_evaluation_parts()
     if not steps and (replaced := config_problems(run_dir, config_yaml)):
         LOGGER.warning(
             "an earlier start left no checkpoint in %s. This start has other keys, so the run begins anew with "
@@ -199,11 +196,7 @@ def write_initial(run_dir: RunDir, initial: Fit | None, address: str) -> None:
 
 
 def cut_records(run_dir: RunDir, step: int) -> None:
-    """Drop the records of what a resume after ``step`` steps will do again: steps and evaluations.
-
-    Saved parts of a final evaluation after exactly ``step`` steps are kept.
-    """
-    run_dir.drop_evaluation_parts(after_step=step)
+    """Drop the records of what a resume after ``step`` steps will do again: steps and evaluations."""
     # Steps are numbered from 0, so step number ``step`` is the first one that is done again. An
     # evaluation after ``step`` steps is done already, unless it is the final one.
     with understanding(run_dir.metrics_jsonl):

@@ -12,10 +12,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from mgexp.config.load import load_config
-from mgexp.data.loader import build_opener, build_time_limit, build_train_loader, build_view_loader
-from mgexp.data.records import VideoRecord
+from mgexp.data.loader import build_opener, build_time_limit, build_train_loader
 from mgexp.data.time_limit import EXIT_NOT_HANDED_ON, TimeLimit, VideoFailure, write_failure
-from mgexp.dist import Processes
 from mgexp.video.frame_folder import FilesAndFolders
 from mgexp.video.pyav import PyavReader
 
@@ -43,16 +41,6 @@ def test_workers_yield_to_training_threads_only_on_a_cpu(device: str, expected: 
 def test_folders_of_images_play_at_the_rate_of_the_configuration() -> None:
     cfg = load_config(ROW, ["DATA.FRAMES_FPS", "12"])
     assert build_opener(cfg) == FilesAndFolders(12.0)
-
-
-@pytest.mark.parametrize(("rank", "count"), [(0, 1), (0, 2), (1, 2)])
-def test_batches_that_are_left_out_are_the_first_of_the_process(rank: int, count: int) -> None:
-    cfg = load_config(ROW, ["TEST.NUM_ENSEMBLE_VIEWS", "2", "TEST.BATCH_SIZE", "4"])
-    records = [VideoRecord(f"{index}.mp4", 0) for index in range(11)]
-    of = (cfg, records, True, torch.device("cpu"), Processes(rank, count), PyavReader)
-    batches = list(build_view_loader(*of).batch_sampler)
-    for first in (0, 2, len(batches)):
-        assert list(build_view_loader(*of, first_batch=first).batch_sampler) == batches[first:]
 
 
 class Unshared(Dataset[torch.Tensor]):

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from run_files import read_lines, refused, torchrun
 from tiny import NUM_TRAIN, NUM_VAL, command, write_config
 
 from mgexp.results.collect import append_results
-from mgexp.run.folder import RunDir, find_runs
+from mgexp.run.folder import find_runs
 from mgexp.train import evaluate
 
 NUM_CLASSES = 3
@@ -112,79 +111,25 @@ class Killed(BaseException):
     """Stands in for a kill: nothing catches it."""
 
 
-@pytest.fixture(scope="module")
-def killed_run(finished, main, tmp_path_factory):
-    """The folder of a run whose final evaluation was killed after three of its four batches; read only."""
-    original, folder = evaluate.PartialScores.count_batch, tmp_path_factory.mktemp("killed") / "run"
+def test_a_final_evaluation_that_was_killed_gives_the_same_scores(finished, output, main):
+    cfg, whole = finished
+    add, num_views = evaluate.Scores.add, 0
 
-    def counted(self, scores):
-        self.save_seconds = 0.0  # so that it saves each batch
-        original(self, scores)
-        if self.path is not None and self.num_batches == 3:
+    def killed_add(self, logits, videos, labels):
+        nonlocal num_views
+        num_views += len(videos)
+        if num_views > NUM_VAL:
             raise Killed
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluate.PartialScores, "count_batch", counted)
-        with pytest.raises(Killed):
-            main(command(finished[0], folder))
-    return folder
-
-
-@pytest.fixture
-def killed(killed_run, output):
-    """A copy of it, to go on with."""
-    return Path(shutil.copytree(killed_run, output))
-
-
-def spy_on_precise_bn(monkeypatch):
-    """Calls of precise batch norm, and numbers of views scored."""
-    seen = {"precise_bn": 0, "views": 0}
-    precise, add = evaluate.with_precise_bn, evaluate.Scores.add
-
-    def counted_precise(*arguments):
-        seen["precise_bn"] += 1
-        return precise(*arguments)
-
-    def counted_add(self, logits, videos, labels):
-        seen["views"] += len(videos)
         add(self, logits, videos, labels)
 
-    monkeypatch.setattr(evaluate, "with_precise_bn", counted_precise)
-    monkeypatch.setattr(evaluate.Scores, "add", counted_add)
-    return seen
-
-
-def test_a_final_evaluation_that_was_killed_goes_on(finished, killed, main, monkeypatch):
-    cfg, whole = finished
-    (part,) = (killed / "evaluation_parts").iterdir()
-    assert torch.load(part, weights_only=True)["num_batches"] == 3  # of 4: 16 views, 4 at a time
-    seen = spy_on_precise_bn(monkeypatch)
-    assert main(command(cfg, killed)) == 0
-    assert seen == {"precise_bn": 0, "views": 4}
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(evaluate.Scores, "add", killed_add)
+        main(command(cfg, output))
+    assert main(command(cfg, output)) == 0
     for name, values in scores_of(whole).items():
-        assert (scores_of(killed)[name] == values).all(), name
-    assert (
-        read_lines(killed / "evaluations.jsonl")[-1]["map"]
-        == (read_lines(whole / "evaluations.jsonl")[-1]["map"])
-    )
-    assert not (killed / "evaluation_parts").exists()
-    assert not (whole / "evaluation_parts").exists()
-
-
-def test_a_part_of_another_configuration_is_forgotten(finished, killed, main, monkeypatch):
-    seen = spy_on_precise_bn(monkeypatch)
-    changed = command(finished[0], killed, "DATA.TARGET_FPS", 15)
-    assert main([*changed, "--override"]) == 0
-    assert seen["views"] == 2 * NUM_VAL
-    assert seen["precise_bn"] == 1
-
-
-def test_a_part_of_a_run_that_trains_on_is_forgotten(finished, killed, main, monkeypatch):
-    run = RunDir(killed)
-    run.checkpoint(run.checkpoint_steps()[-1]).unlink()
-    seen = spy_on_precise_bn(monkeypatch)
-    assert main(command(finished[0], killed)) == 0
-    assert seen["views"] >= 2 * NUM_VAL
+        assert (scores_of(output)[name] == values).all(), name
+    last = [read_lines(run / "evaluations.jsonl")[-1]["map"] for run in (output, whole)]
+    assert last[0] == last[1]
 
 
 def test_a_control_keeps_the_scores_of_the_plain_videos(finished, output, main):
@@ -195,7 +140,6 @@ def test_a_control_keeps_the_scores_of_the_plain_videos(finished, output, main):
     assert main(command(cfg, output, *pairs)) == 0
     assert (output / "scores_2x1_forward.npz").read_bytes() == before
     assert (output / "scores_2x1_repeated.npz").exists()
-    assert not (output / "evaluation_parts").exists()
 
 
 @pytest.mark.slow
@@ -207,4 +151,3 @@ def test_two_processes_score_as_one_does(charades_cfg, output, main, tmp_path):
     one, two = scores_of(output), scores_of(tmp_path / "two")
     assert (one["labels"] == two["labels"]).all()
     np.testing.assert_allclose(two["scores"], one["scores"], atol=1e-3)
-    assert not (tmp_path / "two" / "evaluation_parts").exists()

@@ -1,7 +1,5 @@
 """Evaluation: scores of views computed by hand, scores saved on the way, and a model that stays unchanged."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -17,11 +15,9 @@ from mgexp.models.build import build_model
 from mgexp.optim.build import build_optimizer
 from mgexp.run.clock import Clock
 from mgexp.run.folder import RunDir
-from mgexp.stop import Interrupted
 from mgexp.train.checkpoint import State
 from mgexp.train.evaluate import (
     Evaluator,
-    PartialScores,
     Protocol,
     Scores,
     check_decoded,
@@ -103,8 +99,10 @@ def test_views_of_one_video_may_be_in_two_processes(ensemble, wanted, monkeypatc
     logits = torch.tensor([[0.05, 0.9, 0.05]]).log()
     for part in parts:
         part.add(logits, torch.tensor([0]), torch.tensor([1]))
-    own, other = (part.state_dict() for part in parts)
-    others = {values.data_ptr(): other[name] for name, values in own.items()}
+    own, other = parts
+    others = {
+        getattr(own, name).data_ptr(): getattr(other, name) for name in ("sums", "labels", "loss")
+    }
 
     def all_reduce(values, op=ReduceOp.SUM):
         from_other = others[values.data_ptr()]
@@ -138,49 +136,6 @@ def test_evaluation_is_in_eval_mode_and_leaves_no_gradients():
     assert seen == [(False, False)]
 
 
-class Number:
-    """Stand in for ``Scores``, with the two methods that ``PartialScores`` uses."""
-
-    def __init__(self, value=0):
-        self.value = value
-
-    def state_dict(self):
-        return {"value": self.value}
-
-    def load_state_dict(self, state):
-        self.value = state["value"]
-
-
-@pytest.fixture
-def saved(tmp_path):
-    path = tmp_path / "parts" / "one.pt"
-    part = PartialScores(path, "these videos")
-    part.num_batches, part.seconds = 5, 40.0
-    part.save(Number(7))
-    return path
-
-
-def test_a_saved_part_is_continued(saved):
-    scores, part = Number(), PartialScores(saved, "these videos")
-    assert part.load_into(scores) == part.seconds == pytest.approx(40, abs=1)
-    assert (scores.value, part.num_batches) == (7, 5)
-
-
-def test_a_part_of_other_videos_is_not_used(saved):
-    scores, part = Number(), PartialScores(saved, "others")
-    part.load_into(scores)
-    assert (scores.value, part.num_batches) == (0, 0)
-
-
-def test_a_damaged_part_is_done_again_with_a_warning(saved, caplog):
-    saved.write_bytes(saved.read_bytes()[:-300])
-    scores, part = Number(), PartialScores(saved, "these videos")
-    part.load_into(scores)
-    assert (scores.value, part.num_batches) == (0, 0)
-    assert "one.pt cannot be read" in caplog.text
-    assert "this part of the evaluation is done again" in caplog.text
-
-
 def batches():
     generator = torch.Generator().manual_seed(0)
     clips = torch.randint(0, 256, (4, 3, 8, 32, 32), dtype=torch.uint8, generator=generator)
@@ -192,9 +147,7 @@ def ready(tmp_path, precise):
     model = build_model(cfg).train()
     state = State(model, build_optimizer(cfg, model), Clock())
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    evaluator = Evaluator(
-        RunDir(tmp_path), NORMALIZER, Processes(), build_task(cfg), precise, 600.0
-    )
+    evaluator = Evaluator(RunDir(tmp_path), NORMALIZER, Processes(), build_task(cfg), precise)
     return state, before, evaluator.ready_model(state)
 
 
@@ -229,37 +182,14 @@ def evaluation(tmp_path, labels, processes=Processes(), **changes):  # noqa: B00
     clips = torch.zeros(2, 3, 8, 32, 32, dtype=torch.uint8)
     view = Views(clips, torch.arange(2), torch.tensor(labels))
     records = (VideoRecord("a.mp4", 0), VideoRecord("b.mp4", 1))
-    protocol = Protocol(lambda first: [view][first:], records, 1, 1, batch_size=2, is_full=True)
+    protocol = Protocol(lambda: [view], records, 1, 1, is_full=True)
     task = build_task(cfg)
-    return Evaluator(RunDir(tmp_path), NORMALIZER, processes, task, None, 600.0), state, protocol
+    return Evaluator(RunDir(tmp_path), NORMALIZER, processes, task, None), state, protocol
 
 
 def final_evaluation(tmp_path, labels, **changes):
     evaluator, state, protocol = evaluation(tmp_path, labels, **changes)
     return evaluator.evaluate_finally(state, protocol)
-
-
-def test_a_process_that_is_done_keeps_its_scores_if_another_leaves(tmp_path, monkeypatch):
-    def interrupted(processes, flags, device):
-        return (True,) if processes.count > 1 else flags
-
-    monkeypatch.setattr("mgexp.dist.any_true", interrupted)
-    monkeypatch.setattr("mgexp.dist.from_main", lambda processes, value: value)
-    evaluator, state, protocol = evaluation(tmp_path, [0, 1], Processes(0, 2))
-    with pytest.raises(Interrupted):
-        evaluator.evaluate(state.model, state, protocol)
-    assert evaluator._part(state, protocol).read()["num_batches"] == 1
-
-
-def test_a_request_to_save_during_an_evaluation_is_answered_once(tmp_path, monkeypatch):
-    evaluator, state, protocol = evaluation(tmp_path, [0, 1])
-    evaluator.stop.should_save = True
-    saved = []
-    monkeypatch.setattr(PartialScores, "save", lambda part, _: saved.append(part.num_batches))
-    evaluator.evaluate(state.model, state, protocol)
-    # The second time is the end of the evaluation.
-    assert saved == [1, 1]
-    assert not evaluator.stop.should_save
 
 
 def test_an_evaluation_whose_loss_is_no_number_ends_the_run_with_a_message(tmp_path):
@@ -287,18 +217,3 @@ def test_videos_of_many_labels_confuse_no_classes(tmp_path):
     changes = {"MODEL.LOSS_FUNC": "bce_logit", "DATA.ENSEMBLE_METHOD": "max"}
     final_evaluation(tmp_path, [[1.0, 0.0], [1.0, 1.0]], **changes)
     assert not (tmp_path / "confusion.csv").exists()
-
-
-def test_a_part_counts_for_the_same_videos_labels_and_batches_only():
-    records = (VideoRecord("a.mp4", 0), VideoRecord("b.mp4", 1))
-    plain = Protocol(
-        lambda first: [], records, num_clips=10, num_crops=3, batch_size=16, is_full=True
-    )
-    others = [
-        replace(plain, batch_size=8),
-        replace(plain, records=records[::-1]),
-        replace(plain, records=(records[0], VideoRecord("b.mp4", 0))),
-    ]
-    assert len({one.fingerprint() for one in (plain, *others)}) == 4
-    assert (plain.name, plain.num_views) == ("10x3_forward", 30)
-    assert replace(plain, num_clips=30, num_crops=1).name != plain.name
