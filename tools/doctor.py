@@ -2,16 +2,11 @@
 """Check an installation and a machine, and whether multigrid saves time here.
 
     python tools/doctor.py                                     versions, GPU, disk, other programs
-    python tools/doctor.py --cfg ROW.yaml [KEY VALUE ...]      also: precision, steps, loading, noise of that row
-    python tools/doctor.py --cfg ROW.yaml --run RUN            also: what a trained baseline sees at every shape
+    python tools/doctor.py --cfg ROW.yaml [KEY VALUE ...]      also: precision, steps and loading of that row
 
 With --cfg, the tool times every shape and compares its results in TRAIN.PRECISION with fp32, even if an earlier
-check passed. If the videos of the row are here, it measures the gradient noise scale: up to how many clips the
-learning rate may grow with the mini-batch. For that it trains the baseline for a minute. With --run it takes the
-checkpoints of that run instead (TRAIN.CHECKPOINTS_KEPT 10 keeps those of early training), and it lets the trained
-network classify videos at every shape of the row. Shapes at which it sees little can be left out: the tool prints
-the keys. All this takes some minutes. Close other programs first. Exit 0: all is well, or warnings only; 3 a
-problem was found; 2 bad input, or a package is missing; 4 stopped by Ctrl-C.
+check passed. Close other programs first. Exit 0: all is well, or warnings only; 3 a problem was found; 2 bad
+input, or a package is missing; 4 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -45,7 +40,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = ToolParser(__doc__, "[--cfg YAML [KEY VALUE ...]] [options]")
     parser.add_argument("--cfg", type=Path, help="YAML of a row, in experiments/")
     add_import_option(parser)
-    parser.add_argument("--run", type=Path, help="run folder of a trained baseline, runs/…/seed0")
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.add_argument("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys")
     return parser.parse_intermixed_args(arguments)
@@ -66,18 +60,13 @@ def main(arguments: list[str]) -> int:
     try:
         if options.overrides and not options.cfg:
             raise InputError([f"{' '.join(options.overrides)}: KEY VALUE pairs need --cfg"])
-        if options.run and not options.cfg:
-            raise InputError(
-                [f"--run {options.run} needs --cfg, the row whose shapes are measured"]
-            )
         # Read the row first, so that bad input is reported before the machine is measured.
         row = load_row(options) if options.cfg else None
         note(machine_findings())
         if row is not None:
             from mgexp.plan.advice import build_row_findings
-            from mgexp.run.folder import RunDir
 
-            note(build_row_findings(*row, RunDir(options.run) if options.run else None))
+            note(build_row_findings(*row))
     except ImportError as error:
         # The usual cause is a torchvision that does not fit torch. The findings on the machine then name the
         # remedy.
@@ -105,13 +94,9 @@ def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
     from mgexp.config.load import in_fold, read_config
     from mgexp.dist import device_of, device_problems
     from mgexp.errors import collected
-    from mgexp.models.build import build_model
     from mgexp.plan.measure import MANY_VIDEOS, build_checked_schedule
-    from mgexp.plan.noise import saved_points
-    from mgexp.run.folder import RunDir
     from mgexp.run.remote import is_listed
     from mgexp.train.precision import resolve_precision
-    from mgexp.train.predict import build_predictor
     from mgexp.train.setup import build_num_videos
 
     cfg, problems = read_config(options.cfg, options.overrides)
@@ -120,24 +105,10 @@ def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
     given = None if has_list else cfg.DATA.NUM_VIDEOS or MANY_VIDEOS
     num_videos, found = build_num_videos(cfg, given)
     problems += found
-    if options.run:
-        run_dir = RunDir(options.run)
-        if not (run_dir.model.is_file() and run_dir.checkpoint_steps()):
-            problems.append(
-                f"--run {options.run} is not the folder of a finished run with checkpoints"
-            )
-        if not has_list:
-            problems.append("--run needs the row's videos: give DATA.TRAIN_LIST and DATA.VAL_LIST")
     problems += device_problems(cfg.DEVICE, torch.cuda.device_count(), cfg.TRAIN.COMPILE)
     with collected(problems):
         resolve_precision(cfg.TRAIN.PRECISION, device_of(cfg.DEVICE))
-    schedule = build_checked_schedule(cfg, problems, num_videos)
-    if options.run:
-        # The measurements before those of the run take minutes, so a file that does not fit is reported now.
-        for _ in saved_points(build_model(cfg), run_dir):
-            pass
-        build_predictor(cfg, run_dir, torch.device("cpu"))
-    return cfg, schedule
+    return cfg, build_checked_schedule(cfg, problems, num_videos)
 
 
 if __name__ == "__main__":

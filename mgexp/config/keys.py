@@ -331,8 +331,8 @@ class MultigridKeys:
         "linear", "how the learning rate follows the long cycle's clips; linear: SGD, LARS; sqrt: AdamW, LAMB; "
         "noise: linear for few clips, constant for many (arXiv 1812.06162)")
     NOISE_SCALE: float = own(
-        0.0, "N of LR_SCALING noise: gradient noise scale in clips, by tools/doctor.py; b·B clips have the rate "
-        "of B times (1 + N/B) / (1 + N/(b·B)); 0: unknown", NOT_NEGATIVE)
+        0.0, "N of LR_SCALING noise: gradient noise scale in clips, by benchmarks/gradient_noise.py; b·B clips "
+        "have the rate of B times (1 + N/B) / (1 + N/(b·B)); 0: unknown", NOT_NEGATIVE)
     WD_SCALING: Literal["none", "sqrt", "linear"] = own(
         "none", "how the weight decay follows the long cycle's clips; sqrt: AdamW with LR_SCALING sqrt "
         "(arXiv 2505.13738)")

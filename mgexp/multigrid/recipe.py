@@ -164,7 +164,7 @@ class Multigrid:
         if self.lr_scaling == "noise" and not self.noise_scale:
             raise ValueError(
                 "multigrid.lr_scaling noise needs multigrid.noise_scale, the gradient noise scale in clips: "
-                "tools/doctor.py measures it"
+                "benchmarks/gradient_noise.py measures it"
             )
         # Fine-tuning stays at the last shape of the long cycle.
         if self.fine_tuning and self.long_factors[-1] != (1.0, 1.0):

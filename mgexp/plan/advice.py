@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -18,10 +18,8 @@ from mgexp.data.loader import build_opener, store_problems
 from mgexp.dist import device_of
 from mgexp.errors import TrainingError, collected
 from mgexp.multigrid.schedule import Schedule, StepShape, step_counts
-from mgexp.plan.accuracy_by_shape import SHAPES, build_shape_findings
 from mgexp.plan.doctor import Finding
 from mgexp.plan.loading import Kind, Leg, build_clip_seconds, legs_of
-from mgexp.plan.noise import RATE, build_noise_findings
 from mgexp.plan.predict import (
     LOADING,
     Balance,
@@ -32,12 +30,11 @@ from mgexp.plan.timing import Stopwatch, measure_steps
 from mgexp.plan.ways import TrainingStep, build_training_step
 from mgexp.plan.workers import most_workers
 from mgexp.run.environment import num_cores
-from mgexp.run.folder import RunDir
 from mgexp.run.remote import is_listed
 from mgexp.text import counted
 from mgexp.train.precision import Precision
 from mgexp.train.precision_check import PrecisionCheck, check_precision
-from mgexp.train.setup import build_inputs, build_memory_problems
+from mgexp.train.setup import build_memory_problems
 from mgexp.train.step import explaining_memory
 from mgexp.video.paths import evenly_spaced
 from mgexp.video.reader import VideoError
@@ -46,8 +43,8 @@ UNEVEN = 1.5
 """Largest normal ratio of the seconds of a pixel at the slowest shape to those at the fastest. Assumption."""
 NUM_REPEATS = 3
 """Timed steps at each size. The fastest counts, because other programs make a step slower and never faster."""
-SPEED, STEPS = "speed", "number of steps"
-"""The names of two findings that the verdict on multigrid rests on."""
+SPEED = "speed"
+"""The name of the finding on the speed-up of computing."""
 PAYS = 1.2
 """Smallest speed-up that is worth a change to multigrid. Assumption."""
 KEEPS_UP = 1.1
@@ -65,25 +62,8 @@ SHORT_RATIO = 4
 """The limit of the clips that the advice gives for a training of few steps: 82 % in place of 39 % there."""
 
 
-def build_row_findings(
-    cfg: Config, schedule: Schedule, run_dir: RunDir | None = None
-) -> Iterator[Finding]:
-    """Check a row on this machine: precision, shared memory, seconds of steps, loading, number of steps.
-
-    If its videos are here, also measure the gradient noise. With the run of a trained baseline in
-    ``run_dir``, measure it in the course of that run, and the accuracy at every shape. The last finding of a
-    row with several shapes is the verdict on multigrid.
-    """
-    found = []
-    for one in _build_findings(cfg, schedule, run_dir):
-        found.append(one)
-        yield one
-    if len({(shape.frames, shape.crop) for shape in step_counts(schedule)}) > 1:
-        yield verdict_finding(found)
-
-
-def _build_findings(cfg: Config, schedule: Schedule, run_dir: RunDir | None) -> Iterator[Finding]:
-    """Make the measurements of `build_row_findings`."""
+def build_row_findings(cfg: Config, schedule: Schedule) -> Iterator[Finding]:
+    """Check a row on this machine: precision, shared memory, seconds of steps, loading, number of steps."""
     device = device_of(cfg.DEVICE)
     torch.set_num_threads(cfg.TRAIN.NUM_THREADS or torch.get_num_threads())
     way = build_training_step(cfg, device)
@@ -112,19 +92,8 @@ def _build_findings(cfg: Config, schedule: Schedule, run_dir: RunDir | None) -> 
     speedup = compute_speedup(seconds, counts, schedule.baseline_steps)
     yield speedup_finding(speedup, num_shapes, loading)
     yield loading
-    has_list = is_listed(in_fold(cfg).DATA.TRAIN_LIST)
-    if has_list or cfg.DATA.NUM_VIDEOS:
+    if is_listed(in_fold(cfg).DATA.TRAIN_LIST) or cfg.DATA.NUM_VIDEOS:
         yield steps_finding(schedule)
-    if not has_list:
-        return
-    problems: list[str] = []
-    with collected(problems):
-        inputs = build_inputs(cfg, [], 1)
-        yield from build_noise_findings(cfg, inputs, run_dir)
-        if run_dir is not None:
-            yield from build_shape_findings(cfg, inputs, run_dir, seconds)
-    for problem in problems:
-        yield Finding("learning", "problem", problem, "see tools/check_data.py")
 
 
 def time_gradients(
@@ -221,33 +190,6 @@ def speedup_finding(speedup: float | None, num_shapes: int, loading: Finding) ->
     return Finding(SPEED, "warning", f"{text}, but loading is in the way", remedy, values)
 
 
-def verdict_finding(findings: Iterable[Finding]) -> Finding:
-    """Say whether multigrid is advised for a row, and why. Every one of the findings may say no."""
-    name = "is multigrid advised"
-    by_name = {one.name: one for one in findings}
-    status = {one.name: one.status for one in by_name.values()}
-    # The baseline may have to wait for its clips too, so slow loading does not say that multigrid saves little.
-    pays = SPEED in by_name and by_name[SPEED].values.get("speedup", 0.0) >= PAYS
-    reasons = {
-        SPEED: "loading does not keep up with it here"
-        if pays
-        else "it saves too little time here, or it was not measured",
-        STEPS: "the training has too few steps",
-        RATE: "its learning rate does not fit its mini-batches",
-        SHAPES: "the trained network does not see enough at every shape (a network trained there may see more)",
-    }
-    against = [one for one in reasons if status.get(one, "OK") != "OK"]
-    if against:
-        why = ", and ".join(reasons[one] for one in against)
-        lines = " and ".join(f'"{one}"' for one in against)
-        remedy = f"train the baseline, or follow what is said at {lines} and ask again"
-        return Finding(name, "warning", f"not for this row: {why}", remedy)
-    if SHAPES not in status:
-        text = "not known: it would save time, but what the network sees at coarse shapes is not measured"
-        return Finding(name, "OK", text, "train the baseline, and give its folder with --run")
-    return Finding(name, "OK", "yes: it saves time, and the network sees enough at every shape")
-
-
 def has_few_steps(schedule: Schedule) -> bool:
     """Return whether a schedule of several shapes, or a phase of it, has fewer steps than FEW_STEPS allows."""
     if len(schedule.sizes) == 1:
@@ -258,7 +200,7 @@ def has_few_steps(schedule: Schedule) -> bool:
 
 def steps_finding(schedule: Schedule) -> Finding:
     """Report whether training, and each phase of it, has enough steps to learn."""
-    name, fewest = STEPS, min(phase.num_steps for phase in schedule.phases)
+    name, fewest = "number of steps", min(phase.num_steps for phase in schedule.phases)
     text = (
         f"{schedule.total_steps:,} for {counted(schedule.num_videos, 'video')}, "
         f"{counted(len(schedule.phases), 'phase')} of {fewest:,} or more; "

@@ -31,7 +31,9 @@ def test_a_recipe_of_impossible_numbers_is_an_error(changes, message):
 
 @pytest.mark.parametrize("noise_scale", [None, 0.0])
 def test_scaling_by_an_unknown_noise_is_an_error(noise_scale):
-    with pytest.raises(ValueError, match=r"noise needs multigrid.noise_scale.*tools/doctor.py"):
+    with pytest.raises(
+        ValueError, match=r"noise needs multigrid.noise_scale.*benchmarks/gradient_noise.py"
+    ):
         Multigrid(lr_scaling="noise", noise_scale=noise_scale)
 
 

@@ -9,10 +9,7 @@ from tiny import tiny_config
 
 from mgexp.errors import TrainingError
 from mgexp.multigrid.schedule import StepShape, step_counts
-from mgexp.plan.accuracy_by_shape import SHAPES
 from mgexp.plan.advice import (
-    SPEED,
-    STEPS,
     compute_speedup,
     evenness_finding,
     loading_finding,
@@ -20,11 +17,9 @@ from mgexp.plan.advice import (
     speedup_finding,
     steps_finding,
     time_gradients,
-    verdict_finding,
 )
 from mgexp.plan.doctor import Finding
 from mgexp.plan.loading import kinds_of, legs_of
-from mgexp.plan.noise import RATE
 from mgexp.plan.ways import build_training_step
 from mgexp.train.precision import Precision
 from mgexp.train.precision_check import Agreement, PrecisionCheck
@@ -78,35 +73,6 @@ def test_the_speedup_is_that_of_seconds():
 def test_whether_it_saves_time_in_words(speedup, num_shapes, loading, status, words):
     found = speedup_finding(speedup, num_shapes, loading)
     assert found.status == status and words in found.found
-
-
-@pytest.mark.parametrize(
-    ("warned", "measured", "status", "text", "remedy"),
-    [
-        ((), True, "OK", "yes: it saves time", ""),
-        ((), False, "OK", "not known: it would save time", "train the baseline, and give its"),
-        (
-            ("number of steps", "coarse shapes"),
-            True,
-            "warning",
-            "not for this row: the training has too few steps, and the trained network does not see enough at",
-            'train the baseline, or follow what is said at "number of steps" and "coarse shapes" and ask again',
-        ),
-        (("speed",), False, "warning", "not for this row: it saves too little time here", "train"),
-    ],
-)
-def test_there_is_one_verdict_on_multigrid(warned, measured, status, text, remedy):
-    names = [*(SPEED, STEPS, RATE), *([SHAPES] if measured else [])]
-    findings = [Finding(one, "warning" if one in warned else "OK", "") for one in names]
-    found = verdict_finding([Finding("loading", "warning", ""), *findings])
-    assert (found.name, found.status) == ("is multigrid advised", status)
-    assert found.found.startswith(text) and found.remedy.startswith(remedy)
-
-
-def test_slow_loading_is_the_reason_where_computing_would_pay():
-    found = verdict_finding([speedup_finding(4.0, 2, IN_THE_WAY), Finding(SHAPES, "OK", "")])
-    assert found.found == "not for this row: loading does not keep up with it here"
-    assert found.remedy.startswith('train the baseline, or follow what is said at "speed"')
 
 
 def test_steps_that_cost_unequal_time_are_a_warning():

@@ -1,4 +1,12 @@
-"""Measure the gradient noise scale: up to how many clips the learning rate may grow with the mini-batch.
+#!/usr/bin/env python3
+"""Measure the gradient noise scale of a row: up to how many clips the learning rate may grow with the mini-batch.
+
+    python benchmarks/gradient_noise.py --cfg ROW.yaml [KEY VALUE ...]     before and after a minute of training
+    python benchmarks/gradient_noise.py --cfg ROW.yaml --run RUN           at each checkpoint of a run
+
+It needs the videos of the row. The clips have the shape of the row's largest mini-batches. MULTIGRID.LR_SCALING
+noise takes the result as MULTIGRID.NOISE_SCALE. It did not predict where multigrid pays: see benchmarks/README.md.
+Exit 0; 2 bad input; 4 stopped by Ctrl-C.
 
 Source: McCandlish et al., An Empirical Model of Large-Batch Training, arXiv 1812.06162. The gradient of B clips is
 the mean gradient G plus noise of covariance Σ / B. The simple noise scale N = tr Σ / |G|² counts clips. The best
@@ -12,39 +20,44 @@ gradient of a group counts as the mean of its clips' gradients, and larger mini-
 from __future__ import annotations
 
 import math
+import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
+# mgexp comes before torch, because it sets how torch's threads wait.
+import mgexp  # noqa: F401
+
+# isort: split
+import simplejson
 import torch
 from torch import Tensor, nn
 
 from mgexp.config.keys import Config
+from mgexp.config.load import read_config
 from mgexp.data.loader import build_train_loader
 from mgexp.dist import device_of
-from mgexp.errors import InputError, TrainingError
+from mgexp.errors import InputError, TrainingError, raise_problems
 from mgexp.models.build import own_names
 from mgexp.models.layers import Draws
 from mgexp.models.weights import fit_weights, read_weights
 from mgexp.multigrid.batchnorm import keeping
-from mgexp.multigrid.recipe import Scaling
 from mgexp.multigrid.sampler import ClipRequest, StepSampler
 from mgexp.multigrid.schedule import Schedule, StepShape, base_shapes
 from mgexp.optim.build import set_rates
-from mgexp.plan.doctor import Finding
+from mgexp.options import ToolParser, add_import_option, run_tool
 from mgexp.plan.ways import build_training_step
 from mgexp.run.folder import RunDir
 from mgexp.run.log import with_progress
 from mgexp.run.remote import local_file
 from mgexp.run.torch_file import load_torch
 from mgexp.train.precision import Precision
-from mgexp.train.setup import Inputs, build_row_schedule
+from mgexp.train.setup import Inputs, build_inputs, build_row_schedule
 from mgexp.train.step import TrainStep, check_clips, least_clips, seed_step
 
-RATE = "learning rate by clips"
-"""The name of the finding on the scaling of the learning rate."""
 NUM_BLOCKS, NUM_GROUPS = 10, 16
 """Blocks, and BN groups in a block. With groups of 8 clips these are 1,280 clips. The standard error comes from
 leaving out one block at a time; ten blocks give it to about a quarter. The sums of all blocks stay in memory."""
@@ -105,7 +118,7 @@ def noise_scale(
     """
     if not all(map(math.isfinite, squares)):
         raise TrainingError("the gradients are not finite")
-    products = torch.tensor([[float(one @ other) for other in sums] for one in sums]).double()
+    products = torch.tensor([[float(own @ other) for other in sums] for own in sums]).double()
     num_blocks = len(sums)
 
     def inverse(blocks: Sequence[int]) -> float:
@@ -118,7 +131,7 @@ def noise_scale(
     # |G|² may be small and uncertain, whereas tr Σ is well known. So 1/N is about normally
     # distributed and N is not, and we take the interval of 1/N.
     blocks = range(num_blocks)
-    found = inverse([*blocks])
+    inverse_scale = inverse([*blocks])
     without = [inverse([other for other in blocks if other != block]) for block in blocks]
     mean = sum(without) / num_blocks
     spread = sum((value - mean) ** 2 for value in without)
@@ -128,10 +141,10 @@ def noise_scale(
         return 1 / value if value > 0 else math.inf
 
     return NoiseScale(
-        clips=clips_of(found),
-        error=error * clips_of(found) ** 2,
-        low=clips_of(found + 2 * error),
-        high=clips_of(found - 2 * error),
+        clips=clips_of(inverse_scale),
+        error=error * clips_of(inverse_scale) ** 2,
+        low=clips_of(inverse_scale + 2 * error),
+        high=clips_of(inverse_scale - 2 * error),
         num_clips=num_blocks * num_groups * clips,
     )
 
@@ -170,43 +183,27 @@ def measure_noise(step: TrainStep, batches: Iterable[Any], clips: int) -> NoiseS
     return noise_scale(sums, squares, NUM_GROUPS, clips)
 
 
-def build_noise_findings(cfg: Config, inputs: Inputs, run_dir: RunDir | None) -> Iterator[Finding]:
-    """Measure the noise scale at the coarsest base shape, and judge the scaling of the learning rate by it.
+def measure_points(
+    cfg: Config, inputs: Inputs, run_dir: RunDir | None
+) -> Iterator[tuple[int, StepShape, NoiseScale]]:
+    """Yield the number of steps, the shape of the largest mini-batches, and the noise scale there.
 
-    With ``run_dir``, measure at the weights of its checkpoints. Otherwise, train the baseline of
-    ``cfg`` for some steps, and measure before and after them.
+    With ``run_dir``, the weights are those of its checkpoints. Otherwise the baseline of ``cfg`` is trained for
+    some steps, and the noise is measured before and after them.
     """
     schedule = inputs.schedule
     # This shape has the largest rate. Its clips are noisier than full ones: the quickstart's
     # baseline has N = 168 there and 52 at the full shape, after 300 steps.
-    shape = max(base_shapes(schedule), key=lambda one: one.clips)
-    if shape.clips == schedule.recipe.clips:
-        return
-    # The doctor must not start workers beside the measurement, and NUM_WORKERS may be auto.
-    cfg = replace(cfg, DATA_LOADER=replace(cfg.DATA_LOADER, NUM_WORKERS=0))
+    shape = max(base_shapes(schedule), key=lambda shape: shape.clips)
     step = build_training_step(cfg, device_of(cfg.DEVICE)).step
     clips = least_clips(shape) if step.has_batchnorm else GROUP_CLIPS
-    points = saved_points(step.model, run_dir) if run_dir else build_first_points(cfg, inputs, step)
-    found: dict[int, NoiseScale] = {}
+    points = saved_points(step.model, run_dir) if run_dir else first_points(cfg, inputs, step)
     for num_steps in points:
         requests = noise_requests(schedule, shape, clips, cfg.RNG_SEED)
         device = step.normalizer.device
         batches = build_train_loader(cfg, inputs.train, requests, device, inputs.opener)
-        where = f"after {num_steps} steps" if num_steps else "before training"
-        shown = with_progress(batches, len(requests), " gradients", f"noise {where}")
-        try:
-            found[num_steps] = measure_noise(step, shown, clips)
-        except TrainingError as error:
-            yield Finding(RATE, "problem", f"{where}, {error}", "set a smaller SOLVER.BASE_LR")
-            return
-        yield Finding(
-            "gradient noise",
-            "OK",
-            f"{where} {found[num_steps]}, at {shape.frames} frames x {shape.crop}²",
-            values={"steps": num_steps, **asdict(found[num_steps])},
-        )
-    rule, noise = schedule.multigrid.lr_scaling, schedule.multigrid.noise_scale
-    yield scaling_finding(found, rule, noise, schedule.recipe.clips, shape.clips)
+        shown = with_progress(batches, len(requests), " gradients", f"after {num_steps} steps")
+        yield num_steps, shape, measure_noise(step, shown, clips)
 
 
 def noise_requests(
@@ -216,7 +213,7 @@ def noise_requests(
     # The stream of training takes every video once before it takes one again. The gradients of a
     # small data set would then add up to nearly its mean gradient, and be less noisy than the
     # estimate expects. So each clip takes any video.
-    phase = next(one for one in schedule.phases if one.cycle.base.frames == shape.frames)
+    phase = next(phase for phase in schedule.phases if phase.cycle.base.frames == shape.frames)
     own_seed = seed + SEED_OFFSET
     generator = torch.Generator().manual_seed(own_seed)
     size = (NUM_BLOCKS * NUM_GROUPS, clips)
@@ -252,7 +249,7 @@ def saved_points(model: nn.Module, run_dir: RunDir) -> Iterator[int]:
         yield num_steps
 
 
-def build_first_points(cfg: Config, inputs: Inputs, step: TrainStep) -> Iterator[int]:
+def first_points(cfg: Config, inputs: Inputs, step: TrainStep) -> Iterator[int]:
     """Yield 0, then train the baseline of ``cfg`` and yield the number of its steps."""
     if cfg.TRAIN.INIT_WEIGHTS:
         own = own_names(cfg.MODEL.MODEL_NAME, step.model)
@@ -278,33 +275,38 @@ def build_first_points(cfg: Config, inputs: Inputs, step: TrainStep) -> Iterator
     yield num_steps
 
 
-def scaling_finding(
-    found: Mapping[int, NoiseScale],
-    rule: Scaling,
-    rule_noise: float | None,
-    clips: int,
-    most_clips: int,
-) -> Finding:
-    """Judge the scaling of the learning rate from ``clips`` of the baseline to ``most_clips``.
+def read(cfg_path: Path, overrides: list[str]) -> tuple[Config, Inputs]:
+    """Read a row and find its videos. Raises InputError."""
+    cfg, problems = read_config(cfg_path, overrides)
+    raise_problems(problems)
+    # NUM_WORKERS may be auto. Here the process loads its clips itself.
+    cfg = replace(cfg, DATA_LOADER=replace(cfg.DATA_LOADER, NUM_WORKERS=0))
+    return cfg, build_inputs(cfg, [], 1)
 
-    ``found``: noise scales by the number of steps before them. The smallest one counts.
-    ``rule_noise``: the noise scale that the rule "noise" takes.
-    """
-    name = RATE
-    least = min(found.values(), key=lambda one: one.clips)
-    limit = linear_limit(least.clips, clips)
-    reach = f"{limit:,.0f}" if math.isfinite(limit) else "any number of"
-    text = (
-        f"linear scaling is likely to hold up to {reach} clips ({linear_limit(least.low, clips):,.0f} or more); "
-        f"the row scales by {rule}, from {clips} to {most_clips} clips"
-    )
-    key = f"MULTIGRID.LR_SCALING noise MULTIGRID.NOISE_SCALE {least.clips:.3g}"
-    if not math.isfinite(least.clips):
-        key = "MULTIGRID.LR_SCALING linear MULTIGRID.NOISE_SCALE 0"
-    if rule == "linear" and most_clips > limit:
-        ratio = f"MULTIGRID.MAX_BATCH_RATIO {max(1, int(limit // clips))}"
-        return Finding(name, "warning", text, f"set {key}, or {ratio}")
-    if rule == "noise" and rule_noise and not least.low <= rule_noise <= least.high:
-        text += f" with N = {rule_noise:g}, outside the measured interval"
-        return Finding(name, "warning", text, f"set {key}")
-    return Finding(name, "OK", text)
+
+def main(arguments: list[str]) -> int:
+    """Measure and print."""
+    parser = ToolParser(__doc__, "--cfg YAML [options] [KEY VALUE ...]")
+    add = parser.add_argument
+    add("--cfg", type=Path, required=True, help="YAML of a row, in experiments/")
+    add_import_option(parser)
+    add("--run", type=Path, help="run folder whose checkpoints are measured")
+    add("--json", action="store_true", help="for programs")
+    add("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys")
+    options = parser.parse_intermixed_args(arguments)
+    cfg, inputs = read(options.cfg, options.overrides)
+    points = []
+    for num_steps, shape, noise in measure_points(cfg, inputs, options.run and RunDir(options.run)):
+        limit = linear_limit(noise.clips, inputs.schedule.recipe.clips)
+        points.append({"steps": num_steps, "shape": str(shape), "limit": limit, **asdict(noise)})
+        if not options.json:
+            print(
+                f"after {num_steps} steps, {shape}: {noise}; linear scaling to {limit:,.0f} clips"
+            )
+    if options.json:
+        print(simplejson.dumps(points, indent=2, ignore_nan=True))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run_tool(main))

@@ -1,34 +1,33 @@
 """The gradient noise scale against closed forms, and by exact enumeration."""
 
 import itertools
+import json
 import math
 from types import SimpleNamespace
 
+import gradient_noise
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny import VIT, data_keys, tiny_config, write_dataset
+from gradient_noise import (
+    NUM_BLOCKS,
+    NUM_GROUPS,
+    first_points,
+    gradient_and_noise,
+    linear_limit,
+    measure_noise,
+    noise_requests,
+    noise_scale,
+)
+from tiny import VIT, data_keys, tiny_config, write_config, write_dataset
 from torch import nn
 
 from mgexp.data.clips import Batch
 from mgexp.errors import TrainingError
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.multigrid.schedule import StepShape
-from mgexp.plan import noise
-from mgexp.plan.noise import (
-    NUM_BLOCKS,
-    NUM_GROUPS,
-    NoiseScale,
-    build_first_points,
-    gradient_and_noise,
-    linear_limit,
-    measure_noise,
-    noise_requests,
-    noise_scale,
-    scaling_finding,
-)
 from mgexp.registry import MODELS
-from mgexp.train.setup import build_inputs, build_row_schedule
+from mgexp.train.setup import build_row_schedule
 from mgexp.train.step import Normalizer, TrainStep
 
 VALUES = torch.tensor([[1.0, 0.0], [3.0, -2.0], [0.5, 4.0]], dtype=torch.float64)
@@ -165,63 +164,29 @@ def test_clips_of_the_noise_are_any_videos_at_the_shape_of_training(tmp_path):
     assert any(len({r.index for r in row}) < 4 for row in requests)
 
 
-def test_a_noise_without_limit_asks_for_linear_scaling():
-    lost = {200: NoiseScale(math.inf, math.inf, 500.0, math.inf, 1280)}
-    found = scaling_finding(lost, "noise", 40.0, 8, 64)
-    assert found.remedy == "set MULTIGRID.LR_SCALING linear MULTIGRID.NOISE_SCALE 0"
-
-
-def scale_of(clips):
-    return NoiseScale(clips, clips / 4, clips / 2, clips * 3, 1280)
-
-
-@pytest.mark.parametrize(
-    ("rule", "noise", "found", "status", "said"),
-    [  # From 8 to 64 clips; the limit is 12 + N/2, for N = 104 it is 64.
-        (
-            "linear",
-            None,
-            {0: 400.0, 200: 105.0},
-            "OK",
-            "up to 64 clips (38 or more); the row scales",
-        ),
-        ("linear", None, {0: 400.0, 200: 103.0}, "warning", "by linear, from 8 to 64 clips"),
-        ("linear", None, {0: math.inf}, "OK", "up to any number of clips"),
-        ("none", None, {0: 1.0}, "OK", "up to 12 clips"),
-        ("noise", 60.0, {0: 100.0}, "OK", "up to 62 clips"),
-        (
-            "noise",
-            40.0,
-            {0: 100.0},
-            "warning",
-            "with N = 40, out",
-        ),
-    ],
-)
-def test_the_scaling_of_a_row_is_judged(rule, noise, found, status, said):
-    scales = {step: scale_of(clips) for step, clips in found.items()}
-    judged = scaling_finding(scales, rule, noise, 8, 64)
-    assert judged.status == status and said in judged.found
-    if status == "warning":
-        key = f"MULTIGRID.LR_SCALING noise MULTIGRID.NOISE_SCALE {min(found.values()):g}"
-        assert key in judged.remedy
-        assert (rule == "linear") == judged.remedy.endswith(", or MULTIGRID.MAX_BATCH_RATIO 7")
-
-
 def test_noise_starts_from_weights_of_a_network_of_ones_own(tmp_path, own_code):
     MODELS.add("Linear", lambda cfg: nn.Linear(2, 3))
     torch.save({"weight": torch.ones(3, 2), "bias": torch.zeros(3)}, tmp_path / "mine.pt")
     keys = {"MODEL.MODEL_NAME": "Linear", "TRAIN.INIT_WEIGHTS": str(tmp_path / "mine.pt")}
     step = SimpleNamespace(model=nn.Linear(2, 3))
-    assert next(build_first_points(tiny_config(tmp_path, keys), None, step)) == 0
+    assert next(first_points(tiny_config(tmp_path, keys), None, step)) == 0
     assert step.model.weight.eq(1).all()
 
 
 def test_a_network_without_batch_norm_is_measured_in_small_groups(tmp_path, monkeypatch):
     """Its mini-batches have one BN group of up to 40 clips."""
-    monkeypatch.setattr(noise, "NUM_BLOCKS", 2)
-    monkeypatch.setattr(noise, "NUM_GROUPS", 3)
+    monkeypatch.setattr(gradient_noise, "NUM_BLOCKS", 2)
+    monkeypatch.setattr(gradient_noise, "NUM_GROUPS", 3)
     changes = {**VIT, "MULTIGRID.BN_BASE_SIZE": 0, "MULTIGRID.BATCH_RATIO": "macs"}
-    cfg = tiny_config(tmp_path, {**changes, **data_keys(write_dataset(tmp_path))})
-    found = next(noise.build_noise_findings(cfg, build_inputs(cfg, [], 1), None))
-    assert found.values["num_clips"] == 2 * 3 * 8
+    row = write_config(tmp_path / "vit.yaml", {**changes, **data_keys(write_dataset(tmp_path))})
+    cfg, inputs = gradient_noise.read(row, [])
+    _, _, found = next(gradient_noise.measure_points(cfg, inputs, None))
+    assert found.num_clips == 2 * 3 * 8
+
+
+def test_the_tool_measures_before_and_after_some_steps(tiny_data, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(gradient_noise, "NUM_GROUPS", 2)
+    monkeypatch.setattr(gradient_noise, "NUM_STEPS", 3)
+    row = write_config(tmp_path / "tiny.yaml", data_keys(tiny_data))
+    assert gradient_noise.main(["--cfg", str(row), "--json"]) == 0
+    assert [one["steps"] for one in json.loads(capsys.readouterr().out)] == [0, 3]
