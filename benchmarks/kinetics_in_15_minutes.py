@@ -4,7 +4,7 @@
     python benchmarks/kinetics_in_15_minutes.py [--plot PNG] [--output FILE] [--json]
 
 One constant is fitted to the published time on 6 GPUs. The published time on 1,536 GPUs then tests the model of
-communication in mgexp/plan/communication.py. The study also predicts SlowFast with and without long+short.
+communication in communication.py. The study also predicts SlowFast with and without long+short.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 import matplotlib as mpl
 import simplejson
+from communication import Communication, Link, Network
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
@@ -25,7 +26,6 @@ from mgexp.figures.style import COLOURS, OTHER_COLOURS, STYLE
 from mgexp.multigrid.recipe import Multigrid, Recipe
 from mgexp.multigrid.schedule import Schedule, build_schedule
 from mgexp.options import ToolParser
-from mgexp.plan.communication import Communication, Link, Network
 from mgexp.run.files import atomic_file, write_json
 from mgexp.text import aligned, duration
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import simplejson
+from communication import BUCKET_BYTES, Communication, Link, Network
 from kinetics_in_15_minutes import (
     LONG_SHORT,
     Cluster,
@@ -26,7 +27,6 @@ from kinetics_in_15_minutes import (
 
 from mgexp.multigrid.recipe import Multigrid
 from mgexp.options import ToolParser
-from mgexp.plan.communication import BUCKET_BYTES, Communication, Link, Network
 from mgexp.run.files import write_json
 from mgexp.text import aligned, duration
 

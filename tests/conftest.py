@@ -12,12 +12,11 @@ import pytest
 import torch
 from fake_gpu import fake_gpu  # noqa: F401 - a fixture of all tests
 from own_code import own_code  # noqa: F401 - as that one
-from tiny import command, data_keys, run_net, tiny_config, write_config, write_dataset
+from tiny import command, data_keys, run_net, write_config, write_dataset
 
 from mgexp.config.load import flatten
 from mgexp.models import cost
 from mgexp.models.build import OURS
-from mgexp.plan.loading import LoadingCosts, kinds_of, legs_of
 from mgexp.train import setup
 
 
@@ -126,12 +125,3 @@ def finished_run(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     cfg = write_config(folder / "tiny.yaml", data_keys(tiny_data))
     assert run_net().main(command(cfg, folder / "run")) == 0
     return folder / "run"
-
-
-@pytest.fixture
-def costs(tmp_path: Path) -> LoadingCosts:
-    """What loading costs the tiny row: seconds per clip of the videos and of the store, in three repeats."""
-    legs = legs_of(setup.build_row_schedule(tiny_config(tmp_path), 24))
-    seconds = {"videos": (0.3, 0.5, 0.4), "store": (0.05, 0.1, 0.08)}
-    ways = {way: dict.fromkeys(kinds_of(legs), values) for way, values in seconds.items()}
-    return LoadingCosts(legs, ways)

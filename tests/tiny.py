@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -161,6 +162,8 @@ def load_tool(name: str) -> ModuleType:
     path = TOOL.with_name(f"{name}.py")
     spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
+    # A dataclass looks its module up there.
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     own_main = module.main
 

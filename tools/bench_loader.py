@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import simplejson
@@ -41,20 +42,18 @@ from mgexp.options import (
     without_folder,
 )
 from mgexp.plan.loading import (
+    Kind,
     Load,
-    LoadingCosts,
-    clip_table,
+    PhaseLoad,
     kinds_of,
-    leg_table,
-    legs_of,
     loader_of,
     measure,
     one_core,
-    way_table,
+    phase_loads,
 )
 from mgexp.run.environment import describe
 from mgexp.run.files import write_json
-from mgexp.text import aligned
+from mgexp.text import aligned, spread
 from mgexp.train.setup import build_num_videos, build_row_schedule
 from mgexp.video.frame_folder import FilesAndFolders
 from mgexp.video.paths import evenly_spaced
@@ -66,6 +65,112 @@ from mgexp.video.store_fill import StoreError
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
 from bench_videos import make_bench_videos
+
+Seconds = Mapping[Kind, Sequence[float]]
+"""Seconds per clip of each kind: a number for each repeat, which is the mean over the videos."""
+
+
+@dataclass(frozen=True)
+class LoadingCosts:
+    """The cost of the phases of a schedule in each way to load. The first way is the reference.
+
+    A method that returns one number for all repeats computes it from the medians over the repeats.
+    """
+
+    loads: tuple[PhaseLoad, ...]
+    ways: Mapping[str, Seconds]
+
+    def medians(self, way: str) -> dict[Kind, float]:
+        """Return for each kind of clip the median over the repeats."""
+        return {kind: median(values) for kind, values in self.ways[way].items()}
+
+    def ms_per_clip(self, way: str) -> list[float]:
+        """Return the milliseconds of one core in each repeat, as a mean over all clips of the schedule."""
+        kinds = self.ways[way].keys()
+        repeats = zip(*self.ways[way].values(), strict=True)
+        num_clips = sum(load.num_steps * load.clips_per_step for load in self.loads)
+        return [
+            1000 * self._core_seconds(dict(zip(kinds, seconds, strict=True))) / num_clips
+            for seconds in repeats
+        ]
+
+    def times_less(self, way: str) -> list[float]:
+        """Divide the cost of a clip in the first way by its cost in ``way``, for each repeat."""
+        first = next(iter(self.ways))
+        pairs = zip(self.ms_per_clip(first), self.ms_per_clip(way), strict=True)
+        return [other / own for other, own in pairs]
+
+    def unevenness(self, way: str) -> float:
+        """Divide the cost of a step of the most expensive phase by the cost of a step of the cheapest one."""
+        costs = self.per_step(way)
+        return max(costs) / min(costs)
+
+    def core_hours(self, way: str) -> float:
+        """Sum the hours of one core for all clips of the schedule."""
+        return self._core_seconds(self.medians(way)) / 3600
+
+    def per_step(self, way: str) -> list[float]:
+        """Return the core seconds of a step of each phase."""
+        seconds = self.medians(way)
+        return [load.core_seconds_per_step(seconds) for load in self.loads]
+
+    def _core_seconds(self, seconds: Mapping[Kind, float]) -> float:
+        return sum(load.num_steps * load.core_seconds_per_step(seconds) for load in self.loads)
+
+
+def clip_table(costs: LoadingCosts) -> str:
+    """Write a line per phase: its shapes, and milliseconds per clip in each way to load."""
+    return phase_table(
+        costs, "ms per clip", lambda load, seconds: f"{1000 * seconds / load.clips_per_step:.2f}"
+    )
+
+
+def phase_table(costs: LoadingCosts, title: str, cell: Callable[[PhaseLoad, float], str]) -> str:
+    """Write ``title``, and a line per phase with a cell for each way to load.
+
+    ``cell`` writes the text of a cell from the phase and the core seconds of its steps.
+    """
+    head = ("frames", "crops", "stride", "steps", "clips/step", *costs.ways)
+    steps = [costs.per_step(way) for way in costs.ways]
+    rows = []
+    for index, load in enumerate(costs.loads):
+        low, high = load.stride_range or (0, 0)
+        stride = str(low) if low == high else f"{low}–{high}"
+        rows.append(
+            (
+                str(load.cycle.base.frames),
+                " ".join(str(shape.crop) for shape in load.cycle.shapes),
+                "segments" if load.stride_range is None else stride,
+                str(load.num_steps),
+                f"{load.clips_per_step:.1f}",
+                *(cell(load, seconds[index]) for seconds in steps),
+            )
+        )
+    return f"{title}\n{aligned([head, *rows])}"
+
+
+def way_table(costs: LoadingCosts) -> str:
+    """Write a line per way to load: its cost over the whole schedule."""
+    head = (
+        "",
+        "ms per clip",
+        "clips/s per core",
+        "times cheaper",
+        "most expensive / cheapest step",
+        "hours",
+    )
+    rows = [
+        (
+            way,
+            spread(costs.ms_per_clip(way)),
+            f"{1000 / median(costs.ms_per_clip(way)):.0f}",
+            spread(costs.times_less(way), 1),
+            f"{costs.unevenness(way):.2f}",
+            f"{costs.core_hours(way):.2f}",
+        )
+        for way in costs.ways
+    ]
+    return aligned([head, *rows])
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -168,17 +273,17 @@ def bench(cfg: Config, options: argparse.Namespace) -> LoadingCosts:
             opener = build_opener(replace(cfg, DATA=replace(cfg.DATA, STORE=folder)))
             problems += store_problems(opener, folder, videos.records)
     raise_problems(problems)
-    legs = legs_of(schedule)
+    loads = phase_loads(schedule)
     records = evenly_spaced(videos.records, options.num_clips)
     with one_core():
         timings = measure(
             ways_of(cfg, records, stores),
-            kinds_of(legs),
+            kinds_of(loads),
             len(records),
             options.repeats,
             progress=True,
         )
-    return LoadingCosts(legs, timings)
+    return LoadingCosts(loads, timings)
 
 
 def ways_of(cfg: Config, records: Sequence[Record], stores: Mapping[str, str]) -> dict[str, Load]:
@@ -200,7 +305,7 @@ def report(costs: LoadingCosts, steps_per_second: float | None) -> str:
     """Write all tables."""
     tables = [
         clip_table(costs),
-        leg_table(costs, "core s per step", lambda _, seconds: f"{seconds:.2f}"),
+        phase_table(costs, "core s per step", lambda _, seconds: f"{seconds:.2f}"),
         "all clips of the schedule: median (least–most); how many times cheaper than the first way\n"
         + way_table(costs),
     ]
@@ -213,32 +318,32 @@ def report(costs: LoadingCosts, steps_per_second: float | None) -> str:
 
 
 def demand_table(costs: LoadingCosts, steps_per_second: float) -> str:
-    """Write a line for each leg: the clips per second at ``steps_per_second``, and the cores for each way."""
+    """Write a line for each phase: the clips per second at ``steps_per_second``, and the cores for each way."""
     head = ("frames", "crops", "clips/s", *(f"cores: {way}" for way in costs.ways))
     steps = [costs.per_step(way) for way in costs.ways]
     rows = [
         (
-            str(leg.cycle.base.frames),
-            " ".join(str(shape.crop) for shape in leg.cycle.shapes),
-            f"{steps_per_second * leg.clips_per_step:.0f}",
+            str(load.cycle.base.frames),
+            " ".join(str(shape.crop) for shape in load.cycle.shapes),
+            f"{steps_per_second * load.clips_per_step:.0f}",
             *(f"{steps_per_second * seconds[index]:.1f}" for seconds in steps),
         )
-        for index, leg in enumerate(costs.legs)
+        for index, load in enumerate(costs.loads)
     ]
     return aligned([head, *rows])
 
 
 def costs_json(costs: LoadingCosts) -> dict[str, Any]:
     """Return every cost of loading for JSON."""
-    legs = [
+    phases = [
         {
-            "frames": leg.cycle.base.frames,
-            "crops": [shape.crop for shape in leg.cycle.shapes],
-            "stride_range": leg.stride_range,
-            "steps": leg.num_steps,
-            "clips_per_step": leg.clips_per_step,
+            "frames": load.cycle.base.frames,
+            "crops": [shape.crop for shape in load.cycle.shapes],
+            "stride_range": load.stride_range,
+            "steps": load.num_steps,
+            "clips_per_step": load.clips_per_step,
         }
-        for leg in costs.legs
+        for load in costs.loads
     ]
     ways = {}
     for way, seconds in costs.ways.items():
@@ -247,7 +352,7 @@ def costs_json(costs: LoadingCosts) -> dict[str, Any]:
                 **dict(zip(("frames", "crop", "stride_range"), kind, strict=True)),
                 "ms_per_clip": [1000 * value for value in seconds[kind]],
             }
-            for kind in kinds_of(costs.legs)
+            for kind in kinds_of(costs.loads)
         ]
         ways[way] = {
             "ms_per_clip": costs.ms_per_clip(way),
@@ -257,7 +362,7 @@ def costs_json(costs: LoadingCosts) -> dict[str, Any]:
             "core_hours": costs.core_hours(way),
             "kinds": kinds,
         }
-    return {"legs": legs, "ways": ways}
+    return {"phases": phases, "ways": ways}
 
 
 if __name__ == "__main__":

@@ -1,7 +1,4 @@
-"""Find what slows a row down on this machine (precision, computing or loading), and what helps.
-
-``build_row_findings`` measures a row for tools/doctor.py; ``advice`` reads a prediction of tools/plan.py.
-"""
+"""Find what slows a row down on this machine: precision, computing or loading. For tools/doctor.py."""
 
 from __future__ import annotations
 
@@ -19,13 +16,8 @@ from mgexp.dist import device_of
 from mgexp.errors import TrainingError, collected
 from mgexp.multigrid.schedule import Schedule, StepShape, step_counts
 from mgexp.plan.doctor import Finding
-from mgexp.plan.loading import Kind, Leg, build_clip_seconds, legs_of
-from mgexp.plan.predict import (
-    LOADING,
-    Balance,
-    Resources,
-    RowPrediction,
-)
+from mgexp.plan.loading import Kind, build_clip_seconds, phase_loads
+from mgexp.plan.predict import MeanStep, Resources
 from mgexp.plan.timing import Stopwatch, measure_steps
 from mgexp.plan.ways import TrainingStep, build_training_step
 from mgexp.plan.workers import most_workers
@@ -236,71 +228,34 @@ def build_loading_finding(cfg: Config, schedule: Schedule, step_seconds: float) 
         problems += store_problems(opener, cfg.DATA.STORE, videos.records)
     if problems:
         return Finding("loading", "problem", problems[0], "see tools/prepare_data.py")
-    legs, records = legs_of(schedule), evenly_spaced(videos.records, NUM_CLIPS)
+    records = evenly_spaced(videos.records, NUM_CLIPS)
     try:
-        seconds = build_clip_seconds(cfg, legs, records, opener)
+        seconds = build_clip_seconds(cfg, schedule, records, opener)
     except VideoError as error:
         return Finding("loading", "problem", str(error), "see tools/check_data.py")
     workers = most_workers(cfg.DATA_LOADER.NUM_WORKERS, num_cores())
     # On a CPU, a step keeps as many cores busy as it has threads.
     busy = torch.get_num_threads() if device_of(cfg.DEVICE).type == "cpu" else 0
-    has_store = bool(cfg.DATA.STORE)
-    return loading_finding(legs, seconds, step_seconds, busy, workers, num_cores(), has_store)
+    return loading_finding(schedule, seconds, step_seconds, Resources(workers, num_cores(), busy))
 
 
 def loading_finding(
-    legs: Sequence[Leg],
-    seconds: Mapping[Kind, float],
-    step_seconds: float,
-    busy_cores: int,
-    num_workers: int,
-    num_cores: int,
-    has_store: bool,
+    schedule: Schedule, seconds: Mapping[Kind, float], step_seconds: float, resources: Resources
 ) -> Finding:
     """Report whether the workers of one process keep up with its steps.
 
-    ``seconds``: core seconds of a clip of each kind. ``step_seconds``: mean seconds of a step, which keeps
-    ``busy_cores`` busy.
+    ``seconds``: core seconds of a clip of each kind. ``step_seconds``: mean seconds of a step.
     """
-    needed = max(leg.core_seconds_per_step(seconds) for leg in legs)
-    used = Resources(num_workers, num_cores)
-    balance = Balance(step_seconds, busy_cores * step_seconds, 0.0, 0.0, needed, used)
-    cores = needed / step_seconds
+    needed = max(load.core_seconds_per_step(seconds) for load in phase_loads(schedule))
+    step = MeanStep(step_seconds, needed, resources)
     text = (
         f"the most expensive phase needs {needed:.3g} core-seconds of loading per step of {step_seconds:.3g} s: "
-        f"{cores:.1f} cores; there are {counted(num_workers, 'worker')} on {counted(num_cores, 'core')}"
-        + (f", and the step itself uses {busy_cores}" if busy_cores else "")
+        f"{step.cores_needed:.1f} cores with the step; there are {counted(resources.num_workers, 'worker')} on "
+        f"{counted(resources.num_cores, 'core')}"
     )
-    values = {"cores": cores}
-    if balance.wall <= KEEPS_UP * step_seconds:
+    values = {"cores": step.cores_needed}
+    if step.seconds <= KEEPS_UP * step_seconds:
         return Finding("loading", "OK", f"keeps up: {text}", values=values)
-    store = "" if has_store else "make a clip store (tools/prepare_data.py) and set DATA.STORE; "
-    text = f"limits the speed, a step takes {balance.wall:.3g} s with it: {text}"
-    return Finding("loading", "warning", text, store + remedy(balance), values)
-
-
-def advice(row: RowPrediction) -> list[str]:
-    """Write a line for each leg of a prediction that waits for loading, or whose BN groups span processes."""
-    lines = []
-    for leg in row.legs:
-        where, balance = f"{row}, {leg}", leg.balance
-        if leg.spans_processes:
-            lines.append(
-                f"{where}: fewer clips per GPU than a group of batch norm; "
-                "the messages between GPUs that this needs are not counted"
-            )
-        if balance.binds == LOADING:
-            lines.append(f"{where}: waits for loading; {remedy(balance)}")
-        elif balance.waiting > 0.01 * balance.wall:
-            waits = f"{balance.waiting / balance.wall:.0%} waiting, {balance.binds} binds"
-            lines.append(f"{where}: {waits}; {remedy(balance)}")
-    return lines
-
-
-def remedy(balance: Balance) -> str:
-    """Say how many workers, or else cores, would end the waiting."""
-    now, workers = balance.resources, balance.workers_to_unbind()
-    if workers is not None:
-        return f"DATA_LOADER.NUM_WORKERS {workers} (now {now.num_workers}) would end that"
-    cores = counted(balance.cores_to_unbind(), "core")
-    return f"{cores} for each process (now {now.num_cores}), with as many workers, would end that"
+    text = f"limits the speed, a step takes {step.seconds:.3g} s with it: {text}"
+    remedy = "see docs/clip_store.md, or set DATA_LOADER.NUM_WORKERS"
+    return Finding("loading", "warning", text, remedy, values)

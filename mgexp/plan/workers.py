@@ -13,8 +13,7 @@ from mgexp import dist
 from mgexp.config.keys import Config, DataLoaderKeys
 from mgexp.dist import Processes
 from mgexp.errors import InputError
-from mgexp.plan.loading import build_clip_seconds, legs_of
-from mgexp.plan.predict import workers_needed
+from mgexp.plan.loading import build_clip_seconds, phase_loads
 from mgexp.plan.timing import Step, Stopwatch
 from mgexp.run.environment import allowed_cores, num_cores, within_quota
 from mgexp.train.setup import SHARED_MEMORY, Inputs, build_ready_bytes
@@ -49,6 +48,16 @@ def choose_workers(
     return DataLoaderKeys(int(num_batches), 1)
 
 
+HEADROOM = 1.25
+"""Factor on the number of workers that suffices on average, because clips differ in cost. Assumption."""
+
+
+def workers_needed(load_core_seconds: float, step_seconds: float) -> int:
+    """Count the workers that load a step's clips during a step, with HEADROOM; at least one."""
+    # Subtract a rounding error first, since otherwise 2.0000000001 workers would become 3.
+    return max(1, math.ceil(HEADROOM * load_core_seconds / step_seconds - 1e-9))
+
+
 def build_chooser(
     cfg: Config, inputs: Inputs, processes: Processes, device: torch.device
 ) -> Callable[[Step], DataLoaderKeys] | None:
@@ -59,12 +68,12 @@ def build_chooser(
     """
     if cfg.DATA_LOADER.NUM_WORKERS != "auto":
         return None
-    legs, records = legs_of(inputs.schedule), evenly_spaced(inputs.train, NUM_VIDEOS)
+    loads, records = phase_loads(inputs.schedule), evenly_spaced(inputs.train, NUM_VIDEOS)
     try:
-        seconds = build_clip_seconds(cfg, legs, records, inputs.opener)
+        seconds = build_clip_seconds(cfg, inputs.schedule, records, inputs.opener)
     except VideoError as error:
         raise InputError([f"DATA_LOADER.NUM_WORKERS = auto: {error}; give a number"]) from error
-    load_core_seconds = max(leg.core_seconds_per_step(seconds) for leg in legs) / processes.count
+    load_core_seconds = max(load.core_seconds_per_step(seconds) for load in loads) / processes.count
     batch_bytes = build_ready_bytes(cfg, inputs.schedule, processes.count)
     free = free_shared_bytes()
     stopwatch = Stopwatch(device)

@@ -250,15 +250,6 @@ def test_the_study_at_224_pixels_is_tried_small(tmp_path):
         assert (cfg.DEVICE, cfg.DATA.TRAIN_CROP_SIZE) == ("cpu", 32)
 
 
-def test_predictions_are_compared_with_the_runs_of_the_study(tmp_path):
-    place = gpu.Place(tmp_path, "cpu", is_tiny=True)
-    run = tmp_path / "small_study" / "runs" / "short" / "seed0"
-    assert len(gpu.plan(place)) == 1
-    run.mkdir(parents=True)
-    (run / "result.json").write_text("{}")
-    assert gpu.plan(place)[-1][-2:] == ["--measured-run", str(run)]
-
-
 def test_a_folder_in_use_is_left_alone(run, tmp_path, capsys):
     folder = tmp_path / "found"
     folder.mkdir()

@@ -26,7 +26,7 @@ class SlowStart:
     delays = iter([1, 1, 1, 1, 1, 1, 3, 1])
 
     def time(self, flops):
-        return Sample(flops / 10 + next(self.delays), 0.0)
+        return Sample(flops / 10 + next(self.delays))
 
 
 def test_sizes_grow_until_they_take_long_enough():

@@ -19,7 +19,8 @@ from mgexp.plan.advice import (
     time_gradients,
 )
 from mgexp.plan.doctor import Finding
-from mgexp.plan.loading import kinds_of, legs_of
+from mgexp.plan.loading import kinds_of, phase_loads
+from mgexp.plan.predict import Resources
 from mgexp.plan.ways import build_training_step
 from mgexp.train.precision import Precision
 from mgexp.train.precision_check import Agreement, PrecisionCheck
@@ -86,51 +87,21 @@ def test_steps_that_cost_unequal_time_are_a_warning():
 
 
 @pytest.mark.parametrize(
-    ("core_seconds", "workers", "has_store", "status", "remedy"),
+    ("core_seconds", "resources", "status"),
     [
-        (0.001, 2, False, "OK", ""),
-        (1.0, 2, False, "warning", "make a clip store"),
-        # 42.7 clips, the mean of 64, 32 and 32, in a step of 1 s: 1.28 cores of 4. With a quarter more, 2 workers.
-        (0.03, 1, True, "warning", "DATA_LOADER.NUM_WORKERS 2 (now 1) would end that"),
-        (
-            1.0,
-            4,
-            True,
-            "warning",
-            "43 cores for each process (now 4), with as many workers, would end that",
-        ),
+        (0.001, Resources(2, 4), "OK"),
+        (1.0, Resources(2, 4), "warning"),
+        # 42.7 clips, the mean of 64, 32 and 32, in a step of 1 s on both cores.
+        (0.03, Resources(2, 2, busy_cores=2), "warning"),
     ],
 )
-def test_loading_is_judged_by_the_cores_it_needs(
-    tmp_path, core_seconds, workers, has_store, status, remedy
-):
-    legs = legs_of(build_row_schedule(tiny_config(tmp_path), 24))
-    seconds = dict.fromkeys(kinds_of(legs), core_seconds)
-    found = loading_finding(legs, seconds, 1.0, 0, workers, 4, has_store)
-    assert found.status == status and found.remedy.startswith(remedy)
-    # What was measured is known, also where it is in the way.
-    speed = speedup_finding(4.0, 2, found)
-    assert speed.status == status and "not known" not in speed.found
-
-
-def test_more_workers_are_not_advised_where_the_cores_bind(tmp_path):
-    """A step of 1 s on both cores, and 0.4 core-seconds of loading: one worker suffices, but not 2 cores."""
-    (leg, *_) = legs_of(build_row_schedule(tiny_config(tmp_path), 24))
-    seconds = dict.fromkeys(kinds_of([leg]), 0.4 / leg.clips_per_step)
-    found = loading_finding([leg], seconds, 1.0, 2, 1, 2, has_store=True)
-    assert found.remedy == "3 cores for each process (now 2), with as many workers, would end that"
-
-
-@pytest.mark.parametrize(
-    ("busy_cores", "status", "words"),
-    [(0, "OK", "keeps up"), (2, "warning", "a step takes 1.95 s with it")],
-)
-def test_loading_on_a_cpu_takes_the_cores_of_the_step(tmp_path, busy_cores, status, words):
-    """A step of 1 s on both cores, and 1.9 core-seconds of loading: (2 + 1.9)/2 s."""
-    (leg, *_) = legs_of(build_row_schedule(tiny_config(tmp_path), 24))
-    seconds = dict.fromkeys(kinds_of([leg]), 1.9 / leg.clips_per_step)
-    found = loading_finding([leg], seconds, 1.0, busy_cores, 2, 2, has_store=True)
-    assert found.status == status and words in found.found
+def test_loading_is_judged_by_the_cores_it_needs(tmp_path, core_seconds, resources, status):
+    schedule = build_row_schedule(tiny_config(tmp_path), 24)
+    seconds = dict.fromkeys(kinds_of(phase_loads(schedule)), core_seconds)
+    found = loading_finding(schedule, seconds, 1.0, resources)
+    assert found.status == status
+    wanted = resources.busy_cores + 128 / 3 * core_seconds
+    assert found.values["cores"] == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize(

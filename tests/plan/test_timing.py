@@ -5,9 +5,7 @@ import torch
 
 from mgexp.multigrid.schedule import StepShape
 from mgexp.plan import timing
-from mgexp.plan.predict import StepCost
-from mgexp.plan.timing import Sample, Stopwatch, TimedSteps, measure_cycles, measure_steps
-from mgexp.run import log
+from mgexp.plan.timing import Sample, Stopwatch, TimedSteps, measure_steps
 
 COARSE, FINE = StepShape(8, 16, 4, 2), StepShape(32, 32, 1, 1)
 
@@ -16,7 +14,7 @@ CPU = torch.device("cpu")
 
 
 class Machine(Stopwatch):
-    """A clock that stands still but for the seconds that steps take. Two threads compute."""
+    """A clock that stands still but for the seconds that steps take."""
 
     def __init__(self):
         super().__init__(CPU)
@@ -46,7 +44,6 @@ class Machine(Stopwatch):
 def machine(monkeypatch):
     machine = Machine()
     monkeypatch.setattr(timing.time, "perf_counter", lambda: machine.now)
-    monkeypatch.setattr(timing.time, "process_time", lambda: 2 * machine.now)
     return machine
 
 
@@ -87,7 +84,7 @@ def test_memory_is_the_most_of_the_timed_steps():
         used = iter(range(900, 0, -100))
 
         def time(self, step):
-            return Sample(1.0, 1.0, next(self.used))
+            return Sample(1.0, next(self.used))
 
     found = measure_steps({"a": lambda shape: None}, [FINE], 2, 1, Meter())
     assert found["a"][FINE].used_bytes == 800  # 900 was the warm-up's
@@ -95,89 +92,3 @@ def test_memory_is_the_most_of_the_timed_steps():
 
 def test_a_cpu_tells_no_memory():
     assert Stopwatch(CPU).time(lambda: None).used_bytes is None
-
-
-class Cycles(Machine):
-    """A step takes ``seconds`` of its shape; the first of each 10 s more. The device is never behind."""
-
-    def __init__(self, seconds):
-        super().__init__()
-        self.seconds, self.steps = seconds, []
-
-    def wait(self):
-        pass
-
-    def step(self, shape):
-        self.now += self.seconds[shape] + 10 * (shape not in self.steps)
-        self.steps.append(shape)
-
-    def measure(self, cycles, budget_seconds, **options):
-        way = lambda shape: lambda: self.step(shape)  # noqa: E731
-        return measure_cycles(way, cycles, budget_seconds, self, **options)
-
-
-class Forgetful(Cycles):
-    """A step takes 5 s more where its shape was not among the last two steps'."""
-
-    def step(self, shape):
-        self.now += 5 * (shape not in self.steps[-2:])
-        super().step(shape)
-
-
-@pytest.fixture
-def cycles(monkeypatch):
-    def make(kind=Cycles, seconds=(1.0, 2.0)):
-        machine = kind(dict(zip((COARSE, FINE), seconds, strict=True)))
-        monkeypatch.setattr(timing.time, "perf_counter", lambda: machine.now)
-        monkeypatch.setattr(timing.time, "process_time", lambda: 2 * machine.now)
-        return machine
-
-    return make
-
-
-def test_cost_is_the_median_without_the_first_use(cycles):
-    assert cycles().measure([[COARSE]], 100) == {COARSE: StepCost(1.0, 2.0, 10.0)}
-
-
-def test_cycles_take_turns(cycles):
-    machine = cycles()
-    machine.measure([[COARSE], [FINE], [COARSE]], 40)
-    assert machine.steps[:7] == [COARSE] * 3 + [FINE] * 3 + [COARSE]
-
-
-def test_it_ends_with_the_budget(cycles):
-    machine = cycles()
-    machine.measure([[COARSE]], 30)
-    assert 30 <= machine.now <= 33
-
-
-def test_the_seconds_are_shown_where_there_is_no_terminal(cycles, monkeypatch, capsys):
-    monkeypatch.setattr(log, "LINE_SECONDS", 0)
-    cycles().measure([[COARSE]], 30, progress=True)
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.split(" [")[0] for line in lines[:3]] == [
-        f"timing steps: {seconds}/30 s" for seconds in (0, 11, 12)
-    ]
-
-
-def test_every_shape_is_timed_whatever_the_budget(cycles):
-    found = cycles().measure([[COARSE], [FINE]], 0)
-    assert {shape: cost.seconds for shape, cost in found.items()} == {COARSE: 1.0, FINE: 2.0}
-
-
-def test_a_short_cycle_is_visited_in_its_order(cycles):
-    machine = cycles()
-    machine.measure([[COARSE, FINE]], 30)
-    assert machine.steps[:6] == [COARSE, FINE] * 3
-
-
-def test_the_first_turn_of_a_visit_is_not_timed(cycles):
-    """A library that forgets shapes makes it dearer than a step of training is."""
-    found = cycles(Forgetful).measure([[COARSE], [COARSE, FINE], [FINE]], 100)
-    assert {shape: cost.seconds for shape, cost in found.items()} == {COARSE: 1.0, FINE: 2.0}
-
-
-def test_when_the_budget_is_spent_only_what_is_missing_is_timed(cycles):
-    machine = cycles()
-    machine.measure([[COARSE], [FINE]], 12)
-    assert machine.steps == [COARSE, COARSE, FINE, FINE]

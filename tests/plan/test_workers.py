@@ -10,12 +10,12 @@ from tiny import data_keys, tiny_config
 from mgexp.config.keys import DataLoaderKeys
 from mgexp.dist import Processes
 from mgexp.plan import workers
-from mgexp.plan.predict import workers_needed
 from mgexp.plan.workers import (
     build_chooser,
     build_evaluation_workers,
     choose_workers,
     most_workers,
+    workers_needed,
 )
 from mgexp.train.setup import build_inputs
 

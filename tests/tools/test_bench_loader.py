@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 import simplejson
-from tiny import data_keys, load_tool, write_config
+from tiny import data_keys, load_tool, tiny_config, write_config
 
+from mgexp.plan.loading import kinds_of, phase_loads
+from mgexp.train.setup import build_row_schedule
 from mgexp.video.store import StoreDir
 from mgexp.video.store_fill import Order, fill_store
 
@@ -13,6 +15,15 @@ from mgexp.video.store_fill import Order, fill_store
 @pytest.fixture(scope="module")
 def bench():
     return load_tool("bench_loader")
+
+
+@pytest.fixture
+def costs(bench, tmp_path):
+    """What loading costs the tiny row: seconds per clip of the videos and of the store, in three repeats."""
+    loads = phase_loads(build_row_schedule(tiny_config(tmp_path), 24))
+    seconds = {"videos": (0.3, 0.5, 0.4), "store": (0.05, 0.1, 0.08)}
+    ways = {way: dict.fromkeys(kinds_of(loads), values) for way, values in seconds.items()}
+    return bench.LoadingCosts(loads, ways)
 
 
 @pytest.fixture
@@ -76,23 +87,58 @@ def test_a_broken_video_ends_with_1(bench, arguments, tiny_data, tmp_path, capsy
 
 
 def test_core_seconds_of_a_step(bench, costs):
-    clips = costs.legs[0].clips_per_step
+    clips = costs.loads[0].clips_per_step
     _, table = bench.report(costs, None).split("core s per step\n")
     assert table.splitlines()[1].split()[-2:] == [f"{0.4 * clips:.2f}", f"{0.08 * clips:.2f}"]
 
 
 def test_cores_that_a_rate_of_steps_needs(bench, costs):
     line = bench.demand_table(costs, 2.0).splitlines()[1].split()
-    clips = costs.legs[0].clips_per_step
+    clips = costs.loads[0].clips_per_step
     assert line[-2:] == [f"{2 * clips * 0.4:.1f}", f"{2 * clips * 0.08:.1f}"]
     assert line[-3] == f"{2 * clips:.0f}"
 
 
 def test_the_json_holds_every_repeat(bench, costs):
     found = bench.costs_json(costs)
-    assert len(found["legs"]) == len(costs.legs)
+    assert len(found["phases"]) == len(costs.loads)
     store = found["ways"]["store"]
     assert store["ms_per_clip"] == pytest.approx([50, 100, 80])
     assert store["kinds"][0]["ms_per_clip"] == pytest.approx([50, 100, 80])
-    hours = sum(leg.num_steps * leg.clips_per_step for leg in costs.legs) * 0.08 / 3600
+    hours = sum(load.num_steps * load.clips_per_step for load in costs.loads) * 0.08 / 3600
     assert store["core_hours"] == pytest.approx(hours)
+
+
+def test_the_mean_clip_weighs_kinds_by_their_clips(bench, costs):
+    loads = costs.loads
+    dear = kinds_of(loads)[0]
+    seconds = {kind: (1.0 if kind == dear else 0.0,) for kind in kinds_of(loads)}
+    share = sum(load.num_steps * load.clips_of().get(dear, 0.0) for load in loads) / sum(
+        load.num_steps * load.clips_per_step for load in loads
+    )
+    assert 0 < share < 1
+    mean = bench.LoadingCosts(loads, {"": seconds}).ms_per_clip("")
+    assert mean == pytest.approx([1000 * share])
+
+
+def cells(table):
+    return [line.split() for line in table.splitlines()]
+
+
+def test_ratios_are_of_the_same_repeat(costs):
+    assert costs.ms_per_clip("store") == pytest.approx([50, 100, 80])
+    assert costs.times_less("store") == pytest.approx([6, 5, 5])
+    assert costs.times_less("videos") == [1, 1, 1]
+
+
+def test_a_line_per_phase_with_medians(bench, costs):
+    lines = cells(bench.clip_table(costs))
+    assert len(lines) == 2 + len(costs.loads)
+    assert all(line[-2:] == ["400.00", "80.00"] for line in lines[2:])
+
+
+def test_a_line_per_way_with_spread(bench, costs):
+    line = bench.way_table(costs).splitlines()[2]
+    assert line.startswith("store")
+    assert "80.00 (50.00–100.00)" in line
+    assert "5.0 (5.0–6.0)" in line

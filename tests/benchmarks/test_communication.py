@@ -1,8 +1,7 @@
 """All-reduce in the α–β model: values by hand."""
 
 import pytest
-
-from mgexp.plan.communication import (
+from communication import (
     BUCKET_BYTES,
     Communication,
     Link,
