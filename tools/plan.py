@@ -28,13 +28,13 @@ import torch
 
 from mgexp.config.keys import Config
 from mgexp.config.load import experiment_name, read_config
+from mgexp.data.loader import worker_count
 from mgexp.dist import device_of, device_problems
 from mgexp.errors import InputError, collected, raise_problems
 from mgexp.multigrid.schedule import Schedule
 from mgexp.options import ToolParser, add_import_option, run_tool, say, too_small, without_folder
 from mgexp.plan.measure import Measurement, build_checked_schedule, measure_row
 from mgexp.plan.predict import Resources, RowPrediction, predict
-from mgexp.plan.workers import most_workers
 from mgexp.run.environment import describe, num_cores
 from mgexp.run.files import write_json
 from mgexp.text import aligned, duration
@@ -139,7 +139,7 @@ def read_row(path: Path, options: argparse.Namespace) -> Row:
 def predict_row(row: Row, measurement: Measurement) -> RowPrediction:
     """Predict a row from its measurement. The processes share the cores of this machine."""
     cores = max(1, num_cores() // row.num_gpus)
-    workers = most_workers(row.cfg.DATA_LOADER.NUM_WORKERS, cores)
+    workers = worker_count(row.cfg.DATA_LOADER.NUM_WORKERS, row.num_gpus)
     # On a CPU, a step keeps as many cores busy as it has threads.
     busy = min(cores, torch.get_num_threads()) if device_of(row.cfg.DEVICE).type == "cpu" else 0
     resources = Resources(workers, cores, busy)

@@ -28,7 +28,7 @@ import simplejson
 import torch
 
 from mgexp.config.keys import Config
-from mgexp.data.loader import build_view_loader
+from mgexp.data.loader import build_view_loader, worker_count
 from mgexp.data.records import VideoRecord
 from mgexp.deploy.find import Found, find_videos
 from mgexp.deploy.overlay import default_font, font_problems, overlay_problems
@@ -37,9 +37,7 @@ from mgexp.deploy.stream import SPAN_SECONDS, Source, build_window, camera
 from mgexp.dist import Processes, device_of, device_problems
 from mgexp.errors import InputError, collected, raise_problems
 from mgexp.options import ToolParser, add_import_option, not_positive, run_tool, say, without_folder
-from mgexp.plan.workers import most_workers
 from mgexp.run.confusion import name_of
-from mgexp.run.environment import num_cores
 from mgexp.run.log import with_progress
 from mgexp.stop import Interrupted, StopRequest
 from mgexp.text import counted
@@ -152,7 +150,7 @@ def build_predictions(
     # A record needs a label, but prediction does not read it.
     records = [VideoRecord(video, 0) for video in videos]
     # A new video has no copy in the clip store of the run. NUM_WORKERS may still be auto in its YAML.
-    workers = min(most_workers(cfg.DATA_LOADER.NUM_WORKERS, num_cores()), len(videos))
+    workers = min(worker_count(cfg.DATA_LOADER.NUM_WORKERS), len(videos))
     cfg = replace(cfg, DATA_LOADER=replace(cfg.DATA_LOADER, NUM_WORKERS=workers))
     opener = FilesAndFolders(cfg.DATA.FRAMES_FPS)
     views = build_view_loader(cfg, records, True, device, Processes(), opener)

@@ -170,7 +170,7 @@ class DataLoaderKeys:
     """The processes that decode videos."""
 
     NUM_WORKERS: IntOrAuto = key(
-        2, "decoding processes for each training process; auto: measure how many keep up", WORKERS)
+        2, "decoding processes for each training process; auto: its cores, at most 8", WORKERS)
     PREFETCH_FACTOR: int = own(2, "batches that each worker keeps ready", count(1000))
 
 

@@ -32,13 +32,14 @@ from mgexp.data.views import EvaluationViews, collate_views
 from mgexp.dist import Processes
 from mgexp.errors import InputError
 from mgexp.multigrid.sampler import ClipRequest
+from mgexp.run.environment import num_cores
 from mgexp.stop import STOP_SIGNALS
 from mgexp.video.frame_folder import FilesAndFolders
 from mgexp.video.reader import Opener
 from mgexp.video.store import StoreIndex, open_store
 
-# torch says this at each start where a process has fewer cores than workers. NUM_WORKERS was measured, or chosen
-# by the user, and the log shows it.
+# torch says this at each start where a process has fewer cores than workers. The user chose NUM_WORKERS, and the
+# log shows it.
 warnings.filterwarnings("ignore", message="This DataLoader will create")
 
 
@@ -244,6 +245,19 @@ def build_view_loader(
         collate_fn=collate_views,
         **_worker_options(cfg.DATA_LOADER, device),
     )
+
+
+MOST_AUTO_WORKERS = 8
+"""Most workers that DATA_LOADER.NUM_WORKERS auto takes. Assumption: tools/bench_loader.py tells what is best."""
+
+
+def worker_count(num_workers: int | str, num_local: int = 1) -> int:
+    """Return ``num_workers``; for "auto" the cores of one of ``num_local`` processes here, at most 8."""
+    if num_workers != "auto":
+        return int(num_workers)
+    # Slurm may bind each process to cores of its own. Elsewhere the processes share all cores.
+    cores = int(os.environ.get("SLURM_CPUS_PER_TASK", "0")) or num_cores() // num_local
+    return max(1, min(cores, num_cores(), MOST_AUTO_WORKERS))
 
 
 def _worker_options(keys: DataLoaderKeys, device: torch.device) -> dict[str, Any]:

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from mgexp.config.check import cross_problems
 from mgexp.config.load import experiment_name, read_config, smoke, to_yaml
+from mgexp.data.loader import MOST_AUTO_WORKERS
 from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError, collected
 from mgexp.failure import failing_together
 from mgexp.launch.resources import Resources
 from mgexp.models.build import build_problems
-from mgexp.plan.workers import build_chooser, build_evaluation_workers
 from mgexp.registry import OwnFile, import_again, imported
 from mgexp.run.environment import COMMIT_TXT, REPOSITORY, git_commit
 from mgexp.run.folder import SMOKE_GIVEN, RunDir, default_run_dir
@@ -117,16 +117,8 @@ def run_in_process(
         with stop.listening(), failing_together(processes, stop.before_force) as explained:
             # There is nothing to save yet, so a signal may end the run at once.
             with stop.at_once():
-                made = build_job(options, processes, problems)
-                # `plan` chooses the workers. It imports `train`, so `train` cannot import it and gets the choice,
-                # or the chooser that times steps and loading, from here.
-                cfg, inputs, chooser = made.cfg, made.inputs, None
-                if cfg.TRAIN.ENABLE:
-                    chooser = build_chooser(cfg, inputs, processes, made.device)
-                else:
-                    cfg = replace(cfg, DATA_LOADER=build_evaluation_workers(cfg, inputs))
-            job = replace(made, cfg=cfg, choose_workers=chooser)
-            if not cfg.TRAIN.ENABLE:
+                job = build_job(options, processes, problems)
+            if not job.cfg.TRAIN.ENABLE:
                 return evaluate_job(job, stop)
             return run_job(job, stop, explained)
     except InputError as error:
@@ -155,17 +147,14 @@ def check_submission(
 def with_cpus(options: RunOptions, resources: Resources) -> Resources:
     """Return ``resources`` with the number of CPUs for a process: one for each loader worker and each thread.
 
-    A number that was given stays. Raises InputError for NUM_WORKERS auto, which is only measured in the job.
+    A number that was given stays.
     """
     if resources.cpus_per_task:
         return resources
     cfg, _ = read_config(options.config, options.overrides)
-    if cfg.DATA_LOADER.NUM_WORKERS == "auto":
-        problem = (
-            "--cpus-per-task is not given, and DATA_LOADER.NUM_WORKERS = auto needs to know it"
-        )
-        raise InputError([f"{problem}: give one of them as a number"])
-    num_cpus = cfg.DATA_LOADER.NUM_WORKERS + max(1, cfg.TRAIN.NUM_THREADS)
+    given = cfg.DATA_LOADER.NUM_WORKERS
+    num_workers = MOST_AUTO_WORKERS if given == "auto" else given
+    num_cpus = num_workers + max(1, cfg.TRAIN.NUM_THREADS)
     return replace(resources, cpus_per_task=num_cpus)
 
 

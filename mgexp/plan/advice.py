@@ -11,7 +11,7 @@ import torch
 from mgexp.config.keys import Config
 from mgexp.config.load import in_fold
 from mgexp.data.lists import build_list
-from mgexp.data.loader import build_opener, store_problems
+from mgexp.data.loader import build_opener, store_problems, worker_count
 from mgexp.dist import device_of
 from mgexp.errors import TrainingError, collected
 from mgexp.multigrid.schedule import Schedule, StepShape, step_counts
@@ -20,7 +20,6 @@ from mgexp.plan.loading import Kind, build_clip_seconds, phase_loads
 from mgexp.plan.predict import MeanStep, Resources
 from mgexp.plan.timing import Stopwatch, measure_steps
 from mgexp.plan.ways import TrainingStep, build_training_step
-from mgexp.plan.workers import most_workers
 from mgexp.run.environment import num_cores
 from mgexp.run.remote import is_listed
 from mgexp.text import counted
@@ -233,7 +232,7 @@ def build_loading_finding(cfg: Config, schedule: Schedule, step_seconds: float) 
         seconds = build_clip_seconds(cfg, schedule, records, opener)
     except VideoError as error:
         return Finding("loading", "problem", str(error), "see tools/check_data.py")
-    workers = most_workers(cfg.DATA_LOADER.NUM_WORKERS, num_cores())
+    workers = worker_count(cfg.DATA_LOADER.NUM_WORKERS)
     # On a CPU, a step keeps as many cores busy as it has threads.
     busy = torch.get_num_threads() if device_of(cfg.DEVICE).type == "cpu" else 0
     return loading_finding(schedule, seconds, step_seconds, Resources(workers, num_cores(), busy))

@@ -15,9 +15,9 @@ import torch
 from torch.utils.data import DataLoader
 
 from mgexp import dist
-from mgexp.config.keys import Config, DataLoaderKeys
+from mgexp.config.keys import Config
 from mgexp.config.load import flatten, fold_of, in_fold, to_yaml
-from mgexp.data.loader import build_train_loader
+from mgexp.data.loader import build_train_loader, worker_count
 from mgexp.data.regions import FinishedBatches
 from mgexp.dist import Processes
 from mgexp.errors import InputError, raise_problems
@@ -60,9 +60,8 @@ from mgexp.train.step import (
     compiled_step,
     keep_memory,
     settle_buckets,
-    warm_up,
 )
-from mgexp.train.task import Task, build_task
+from mgexp.train.task import build_task
 
 
 @dataclass(frozen=True)
@@ -71,8 +70,7 @@ class Job:
 
     With ``override`` the run resumes although the configuration, the videos or the schedule
     changed. ``initial`` are the weights to start from. ``given`` are the keys that the user gave on
-    the command line. ``choose_workers`` is needed to train with DATA_LOADER.NUM_WORKERS = auto: it
-    receives a training step, times it, and returns the loader's keys with a number of workers.
+    the command line.
     """
 
     cfg: Config
@@ -83,7 +81,6 @@ class Job:
     override: bool = False
     initial: Fit | None = None
     given: tuple[str, ...] = ()
-    choose_workers: Callable[[Callable[[], object]], DataLoaderKeys] | None = None
 
     @property
     def device(self) -> torch.device:
@@ -183,6 +180,7 @@ def _train(
     job: Job, stop: StopRequest, precision: Precision, start: Start, trackers: Trackers
 ) -> Outcome:
     """Build everything once, train from the checkpoint to the last step, evaluate, and write the result."""
+    job = _with_workers(job)
     cfg, run_dir, device = job.cfg, job.run_dir, job.device
     inputs, processes = job.inputs, job.processes
     schedule, clock = inputs.schedule, Clock()
@@ -208,9 +206,6 @@ def _train(
             opened.enter_context(
                 compiled_step(cfg.TRAIN.COMPILE, step, state, task, left, processes.is_main)
             )
-            # NUM_WORKERS = auto times the step itself, so the number of workers is known only now.
-            job = _with_workers(job, step, task, clock)
-            cfg = job.cfg
             evaluator = build_evaluator(
                 cfg, inputs, run_dir, task, normalizer, processes, stop, trackers.evaluation
             )
@@ -263,19 +258,11 @@ def _evaluate_late(loop: Loop, run_dir: RunDir, processes: Processes) -> None:
         loop.evaluate()
 
 
-def _with_workers(job: Job, step: TrainStep, task: Task, clock: Clock) -> Job:
-    """Replace DATA_LOADER.NUM_WORKERS = auto by the number of workers that keeps up with ``step``."""
-    if job.choose_workers is None:
-        return job
-    # The steps of all shapes take about equally long, so we time the full shape alone, on black
-    # clips.
-    shapes = step_counts(job.inputs.schedule)
-    full = max(shapes, key=lambda shape: shape.frames * shape.crop**2)
-    trial = partial(warm_up, step, [full], task, progress=False)
-    # The trial is the first use of that shape, which counts as training.
-    with clock.measure("train"), clock.measure("shape_warmup"):
-        loader = job.choose_workers(trial)
-    return replace(job, cfg=replace(job.cfg, DATA_LOADER=loader))
+def _with_workers(job: Job) -> Job:
+    """Replace DATA_LOADER.NUM_WORKERS = auto by a number. The files of the run keep the word."""
+    keys = job.cfg.DATA_LOADER
+    number = worker_count(keys.NUM_WORKERS, job.processes.local_count)
+    return replace(job, cfg=replace(job.cfg, DATA_LOADER=replace(keys, NUM_WORKERS=number)))
 
 
 def _build_loop(
@@ -403,6 +390,7 @@ def evaluate_job(job: Job, stop: StopRequest) -> Outcome:
     """
     if not job.processes.is_main:
         return Outcome.OK
+    job = _with_workers(job)
     cfg, run_dir, device, alone = job.cfg, job.run_dir, job.device, Processes()
     for path in (run_dir.model, run_dir.result_json):
         if not path.exists():

@@ -28,6 +28,7 @@ from mgexp.data.loader import (
     build_region_side,
     shared_memory_problems,
     store_problems,
+    worker_count,
 )
 from mgexp.data.records import Record, VideoList
 from mgexp.dist import device_of, device_problems
@@ -476,12 +477,11 @@ def build_memory_problems(
 ) -> list[str]:
     """Check that the shared memory of this machine holds the batches that the loaders keep ready."""
     loader = cfg.DATA_LOADER
-    # ``auto`` chooses a number of workers whose batches fit.
-    if not SHARED_MEMORY.is_dir() or loader.NUM_WORKERS == "auto":
+    if not SHARED_MEMORY.is_dir():
         return []
     problems = shared_memory_problems(
         build_ready_bytes(cfg, schedule, num_processes),
-        num_workers=loader.NUM_WORKERS,
+        num_workers=worker_count(loader.NUM_WORKERS, num_local),
         prefetch_factor=loader.PREFETCH_FACTOR,
         # A finished run is evaluated by one process alone.
         num_local=num_local if cfg.TRAIN.ENABLE else 1,

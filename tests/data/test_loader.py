@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from mgexp.config.load import load_config
+from mgexp.data import loader as loaders
 from mgexp.data.loader import build_opener, build_time_limit, build_train_loader
 from mgexp.data.time_limit import EXIT_NOT_HANDED_ON, TimeLimit, VideoFailure, write_failure
 from mgexp.video.frame_folder import FilesAndFolders
@@ -99,3 +100,31 @@ def test_a_program_that_fails_does_not_wait_for_its_workers() -> None:
     assert done.returncode == 1
     # torch's handler of SIGCHLD would add an error about the workers that are killed at the end.
     assert done.stderr.splitlines()[-1] == "ValueError: a bug"
+
+
+@pytest.mark.parametrize(
+    ("given", "cores", "num_local", "of_slurm", "wanted"),
+    [
+        (3, 64, 4, "", 3),
+        (0, 64, 1, "", 0),
+        ("auto", 6, 1, "", 6),
+        ("auto", 64, 1, "", 8),
+        ("auto", 6, 4, "", 1),
+        ("auto", 2, 4, "", 1),
+        # Slurm gives each process cores of its own.
+        ("auto", 6, 4, "6", 6),
+    ],
+)
+def test_auto_takes_the_cores_of_a_process_up_to_eight(
+    given: int | str,
+    cores: int,
+    num_local: int,
+    of_slurm: str,
+    wanted: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loaders, "num_cores", lambda: cores)
+    monkeypatch.delenv("SLURM_CPUS_PER_TASK", raising=False)
+    if of_slurm:
+        monkeypatch.setenv("SLURM_CPUS_PER_TASK", of_slurm)
+    assert loaders.worker_count(given, num_local) == wanted

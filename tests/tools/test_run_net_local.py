@@ -152,12 +152,6 @@ def test_without_slurm_its_launcher_says_so(cfg, output, main, capsys, monkeypat
     assert not output.exists()
 
 
-def test_workers_that_are_measured_need_a_number_of_cpus(cfg, output, main, capsys):
-    pairs = ("DATA_LOADER.NUM_WORKERS", "auto")
-    message = refused(main, capsys, [*command(cfg, output, *pairs), "--launcher", "slurm"])
-    assert "--cpus-per-task is not given" in message
-
-
 def test_a_run_for_another_machine_may_need_a_gpu(cfg, output, main, capsys, monkeypatch, tmp_path):
     """The first thing that fails is that there is no Slurm."""
     monkeypatch.setenv("PATH", str(tmp_path))
