@@ -48,14 +48,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def main(arguments: list[str]) -> int:
     """Print a line for each finding, or JSON."""
     options = parse(arguments)
-    found: list[Finding] = []
+    findings: list[Finding] = []
 
-    def note(findings: Iterable[Finding]) -> None:
+    def note(measured: Iterable[Finding]) -> None:
         # Some take minutes, so each is shown as soon as it is known.
-        for one in findings:
-            found.append(one)
+        for finding in measured:
+            findings.append(finding)
             if not options.json:
-                print(as_text(one), flush=True)
+                print(as_text(finding), flush=True)
 
     try:
         if options.overrides and not options.cfg:
@@ -70,18 +70,18 @@ def main(arguments: list[str]) -> int:
     except ImportError as error:
         # The usual cause is a torchvision that does not fit torch. The findings on the machine then name the
         # remedy.
-        note(() if found else machine_findings())
+        note(() if findings else machine_findings())
         note([Finding("row", "problem", str(error), "see INSTALL.md")])
-    has_problem = any(one.status == "problem" for one in found)
+    has_problem = any(finding.status == "problem" for finding in findings)
     if options.json:
-        shown = {"problems": has_problem, "findings": [asdict(one) for one in found]}
-        print(simplejson.dumps(shown, indent=2, ignore_nan=True))
+        record = {"problems": has_problem, "findings": [asdict(one) for one in findings]}
+        print(simplejson.dumps(record, indent=2, ignore_nan=True))
     return 3 if has_problem else 0
 
 
 def as_text(finding: Finding) -> str:
     """Write a finding as a line, and its remedy on a second line."""
-    line = f"{finding.status:8} {finding.name:{NAME_WIDTH}}  {finding.found}"
+    line = f"{finding.status:8} {finding.name:{NAME_WIDTH}}  {finding.text}"
     remedy = f"\n{'':8} {'':{NAME_WIDTH}}  → {finding.remedy}" if finding.remedy else ""
     return line + remedy
 
@@ -103,8 +103,8 @@ def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
     has_list = is_listed(in_fold(cfg).DATA.TRAIN_LIST)
     # The shapes do not depend on the number of videos, if there are enough videos for a step of each shape.
     given = None if has_list else cfg.DATA.NUM_VIDEOS or MANY_VIDEOS
-    num_videos, found = build_num_videos(cfg, given)
-    problems += found
+    num_videos, more = build_num_videos(cfg, given)
+    problems += more
     problems += device_problems(cfg.DEVICE, torch.cuda.device_count(), cfg.TRAIN.COMPILE)
     with collected(problems):
         resolve_precision(cfg.TRAIN.PRECISION, device_of(cfg.DEVICE))

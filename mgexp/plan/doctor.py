@@ -12,7 +12,6 @@ import platform
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,19 +22,14 @@ from typing import Literal
 
 import torch
 
-from mgexp.run.environment import NOT_INSTALLED, num_cores, version_of
+from mgexp.run.environment import NOT_INSTALLED, version_of
 from mgexp.run.other_programs import busy_text, is_busy, other_cores_now
 
 Status = Literal["OK", "warning", "problem"]
 
-PYTHONS = ((3, 10), (3, 13))
-"""The first and the last version of Python that INSTALL.md names."""
 GIB = 2**30
 LITTLE_DISK_BYTES = 5 * GIB
 """A disk with less free room gets a warning. Assumption: a run's checkpoints and a small clip store need this."""
-LITTLE_SHARED_BYTES = GIB
-"""Less free shared memory gets a warning. Docker's default is 64 MiB, while a single batch of the
-released K400 row takes 308 MB. Assumption."""
 CLIP_FRAMES, NUM_CLIPS = 32, 6
 HEIGHT, WIDTH, VIDEO_FRAMES = 256, 340, 96
 SLOW_CLIP_MS = 250.0
@@ -45,73 +39,63 @@ measured, 130 ms. Assumption."""
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check: its name, its status, what was found, and the remedy if it is not OK.
+    """The result of one check: its name, its status, what there is, and the remedy if it is not OK.
 
-    ``values`` has the numbers in ``found``, for programs.
+    ``values`` has the numbers in ``text``, for programs.
     """
 
     name: str
     status: Status
-    found: str
+    text: str
     remedy: str = ""
     values: Mapping[str, float] = field(default_factory=dict)
 
 
-def machine_findings(folders: Sequence[Path] = (Path("runs"), Path("data"))) -> Iterator[Finding]:
+def machine_findings() -> Iterator[Finding]:
     """Make all checks that need no row. This takes a few seconds, and most of that is decoding."""
-    yield python_finding(sys.version_info[:2])
-    yield range_finding("torch", str(torch.__version__))
-    yield range_finding("torchvision", version_of("torchvision"))
+    yield packages_finding()
     yield pair_finding()
-    has_cuda = torch.cuda.is_available()
-    yield wheel_finding(torch.version.cuda, _nvidia_gpu(), has_cuda)
-    yield gpu_finding() if has_cuda else Finding("GPU", "OK", "none: training is on the CPU")
-    yield range_finding("av", version_of("av"))
-    yield cores_finding(os.cpu_count() or 1, num_cores())
-    yield others_finding(other_cores_now())
-    yield memory_finding(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    if Path("/dev/shm").is_dir():
-        yield shared_memory_finding(shutil.disk_usage("/dev/shm").free)
-    yield from map(disk_finding, folders)
+    if torch.cuda.is_available():
+        yield gpu_finding()
+    else:
+        yield no_gpu_finding(torch.version.cuda, _nvidia_gpu())
+    yield cores_finding(other_cores_now() or 0.0)
+    yield disk_finding(Path("runs"))
     try:
         yield decode_finding()
     # Any error in decoding is a finding, not a failure of the doctor.
     except Exception as error:
-        found = f"{type(error).__name__}: {error}"
-        yield Finding("decoding", "problem", found, "see INSTALL.md, FFmpeg")
+        yield Finding("decoding", "problem", f"{type(error).__name__}: {error}", "see INSTALL.md")
 
 
-def python_finding(found: tuple[int, ...]) -> Finding:
-    """Judge the version of Python."""
-    if PYTHONS[0] <= found <= PYTHONS[1]:
-        return Finding("Python", "OK", platform.python_version())
-    status: Status = "problem" if found < PYTHONS[0] else "warning"
-    remedy = "mgexp is tested with Python 3.10 to 3.13: use one of them"
-    return Finding("Python", status, ".".join(map(str, found)), remedy)
-
-
-def range_finding(package: str, found: str, declared: Sequence[str] | None = None) -> Finding:
-    """Judge whether version ``found`` of a package is in the tested range, which pyproject.toml declares.
-
-    ``declared``: the requirements; by default the requirements of the installed mgexp.
-    """
+def packages_finding(declared: Sequence[str] | None = None) -> Finding:
+    """Compare the installed packages with ``declared``, by default the requirements of the installed mgexp."""
     if declared is None:
         try:
             declared = requires("mgexp") or []
         except PackageNotFoundError:
             declared = []
-    matches = (re.match(rf"{package}(?![\w-])\s*([<>=][^;]*)", text) for text in declared)
-    wanted = next((match[1].strip() for match in matches if match), "")
-    if found == NOT_INSTALLED:
-        return Finding(package, "problem", found, f"pip install '{package}{wanted}'")
-    if not wanted or in_range(found, wanted):
-        return Finding(package, "OK", found)
-    text = f"{found}, not in the tested range {wanted}"
-    return Finding(package, "warning", text, f"pip install '{package}{wanted}'")
+    faults, versions = [], {}
+    for requirement in declared:
+        name, wanted = re.match(r"([\w.-]+)\s*([^;]*)", requirement).groups()  # type: ignore[union-attr]
+        if "extra ==" in requirement:
+            continue
+        versions[name] = version_of(name)
+        if versions[name] == NOT_INSTALLED or not in_range(versions[name], wanted):
+            faults.append(f"{name}{wanted.strip()} ({versions[name]})")
+    python = f"Python {platform.python_version()}"
+    if not faults:
+        shown = (
+            f"{name} {versions[name]}" for name in ("torch", "torchvision") if name in versions
+        )
+        return Finding("packages", "OK", ", ".join([python, *shown]))
+    status: Status = "problem" if NOT_INSTALLED in versions.values() else "warning"
+    text = f"{python}; not in the tested range: {', '.join(faults)}"
+    return Finding("packages", status, text, "pip install -e . (see INSTALL.md)")
 
 
-def in_range(found: str, wanted: str) -> bool:
-    """Return whether version ``found`` is in a range such as ">=2.11,<2.16"."""
+def in_range(version: str, wanted: str) -> bool:
+    """Return whether a version is in a range such as ">=2.11,<2.16"."""
     compare = {">=": operator.ge, "<": operator.lt, "==": operator.eq}
 
     def numbers(text: str) -> tuple[int, ...]:
@@ -119,7 +103,7 @@ def in_range(found: str, wanted: str) -> bool:
         return tuple(int(part) for part in re.findall(r"\d+", text.partition("+")[0])[:3])
 
     parts = re.findall(r"(>=|==|<)([\d.]+)", wanted)
-    return all(compare[sign](numbers(found), numbers(limit)) for sign, limit in parts)
+    return all(compare[sign](numbers(version), numbers(limit)) for sign, limit in parts)
 
 
 def pair_finding() -> Finding:
@@ -133,24 +117,6 @@ def pair_finding() -> Finding:
     return Finding("torch and torchvision", "OK", "work together")
 
 
-def wheel_finding(cuda: str | None, gpu: str, has_cuda: bool) -> Finding:
-    """Judge whether torch's wheel fits the GPU.
-
-    ``cuda``: CUDA version of the wheel. ``gpu``: name of the GPU that the driver reports, or "". ``has_cuda``:
-    whether torch can use a GPU.
-    """
-    name = "torch's wheel"
-    if cuda is None and gpu:
-        remedy = "install torch and torchvision from PyPI: pip install --force-reinstall torch torchvision"
-        return Finding(name, "problem", f"CPU only, beside {gpu}", remedy)
-    if cuda and gpu and not has_cuda:
-        remedy = f"update the NVIDIA driver for CUDA {cuda}, or look at CUDA_VISIBLE_DEVICES"
-        return Finding(name, "problem", f"CUDA {cuda}, but torch cannot use {gpu}", remedy)
-    if cuda and not gpu and not has_cuda:
-        return Finding(name, "OK", f"CUDA {cuda} without a GPU: works, larger than it need be")
-    return Finding(name, "OK", f"CUDA {cuda}" if cuda else "CPU only")
-
-
 def gpu_finding() -> Finding:
     """Describe the first GPU."""
     gpu, count = torch.cuda.get_device_properties(0), torch.cuda.device_count()
@@ -162,39 +128,25 @@ def gpu_finding() -> Finding:
     return Finding("GPU", "OK", f"{gpu.name}, {gpu.total_memory / GIB:.0f} GiB, {bf16}{more}")
 
 
-def cores_finding(present: int, usable: int) -> Finding:
-    """Judge whether this process may use all cores of the machine."""
-    if usable < present:
-        text = f"{usable} of {present} are this process's"
-        return Finding("cores", "warning", text, "ask the scheduler for more, or see taskset -p")
-    return Finding("cores", "OK", str(usable))
+def no_gpu_finding(cuda: str | None, gpu: str) -> Finding:
+    """Judge a machine where torch finds no GPU.
+
+    ``cuda``: CUDA version of torch's wheel. ``gpu``: name of the GPU that the driver reports, or "".
+    """
+    if not gpu:
+        return Finding("GPU", "OK", "none: training is on the CPU")
+    remedy = "look at the driver and CUDA_VISIBLE_DEVICES" if cuda else "see INSTALL.md, GPU"
+    wheel = f"for CUDA {cuda}" if cuda else "for CPUs only"
+    return Finding("GPU", "problem", f"torch cannot use {gpu}: its wheel is {wheel}", remedy)
 
 
-def others_finding(others: float | None) -> Finding:
-    """Judge how many of our cores other programs use now."""
-    if others is None:
-        return Finding("other programs", "OK", "unknown: this system does not count them")
+def cores_finding(others: float) -> Finding:
+    """Judge how many of our cores other programs use now, and name the memory."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
+    text = f"{busy_text(others)}; {memory:.0f} GiB of memory"
     if is_busy(others):
-        remedy = "close them before you measure times; two trainings at once are slower"
-        return Finding("other programs", "warning", busy_text(others), remedy)
-    return Finding("other programs", "OK", busy_text(others))
-
-
-def memory_finding(num_bytes: int) -> Finding:
-    """Judge the main memory."""
-    text = f"{num_bytes / GIB:.0f} GiB"
-    if num_bytes < 4 * GIB:
-        return Finding("memory", "warning", text, "use a smaller TRAIN.BATCH_SIZE and one worker")
-    return Finding("memory", "OK", text)
-
-
-def shared_memory_finding(free_bytes: int) -> Finding:
-    """Judge the shared memory through which loader workers pass batches to training."""
-    text = f"{free_bytes / GIB:.2f} GiB free"
-    if free_bytes < LITTLE_SHARED_BYTES:
-        remedy = "start docker with --shm-size=8g, or lower DATA_LOADER.NUM_WORKERS"
-        return Finding("/dev/shm", "warning", text, remedy)
-    return Finding("/dev/shm", "OK", text)
+        return Finding("cores", "warning", text, "close other programs before you measure times")
+    return Finding("cores", "OK", text)
 
 
 def disk_finding(folder: Path, least_bytes: int = LITTLE_DISK_BYTES) -> Finding:
@@ -204,12 +156,10 @@ def disk_finding(folder: Path, least_bytes: int = LITTLE_DISK_BYTES) -> Finding:
     while not there.exists():
         there = there.parent
     free = shutil.disk_usage(there).free
-    text = f"{free / GIB:.1f} GiB free"
     if not os.access(there, os.W_OK):
-        return Finding(f"disk at {folder}", "problem", "cannot be written", f"chmod u+w {there}")
-    if free < least_bytes:
-        return Finding(f"disk at {folder}", "warning", text, "make room, or use --output elsewhere")
-    return Finding(f"disk at {folder}", "OK", text)
+        return Finding(f"disk at {folder}", "problem", f"{there} cannot be written")
+    status: Status = "warning" if free < least_bytes else "OK"
+    return Finding(f"disk at {folder}", status, f"{free / GIB:.1f} GiB free")
 
 
 def decode_finding() -> Finding:
@@ -226,7 +176,7 @@ def decode_finding() -> Finding:
             with PyavReader(path) as reader:
                 reader.frames_at(clip).rgb()
     ms = 1000 * (time.process_time() - start) / NUM_CLIPS
-    text = f"{ms:.0f} core-ms per clip, {1000 * CLIP_FRAMES / ms:.0f} frames/s ({WIDTH} x {HEIGHT}, H.264)"
+    text = f"{ms:.0f} core-ms per clip of {CLIP_FRAMES} frames ({WIDTH} x {HEIGHT}, H.264)"
     if ms > SLOW_CLIP_MS:
         return Finding("decoding", "warning", text, "make a clip store: tools/prepare_data.py")
     return Finding("decoding", "OK", text)

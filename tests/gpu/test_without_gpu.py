@@ -266,7 +266,7 @@ def test_the_doctor_describes_the_gpu(fake_gpu, monkeypatch):
     monkeypatch.setattr(
         torch.cuda, "get_device_properties", fake_gpu.answer("properties", properties)
     )
-    assert gpu_finding().found == "Fake GPU, 80 GiB, bf16"
+    assert gpu_finding().text == "Fake GPU, 80 GiB, bf16"
 
 
 @pytest.mark.usefixtures("fake_gpu")
@@ -312,7 +312,7 @@ def test_the_doctor_times_whole_mini_batches_on_a_gpu(monkeypatch):
 
     def measure(ways, shapes, *_):
         seen.extend(shapes)
-        return {"": {shapes[0]: SimpleNamespace(seconds=[1.0])}}
+        return {"": {shapes[0]: SimpleNamespace(median=1.0)}}
 
     monkeypatch.setattr("mgexp.plan.advice.measure_steps", measure)
     for device in (GPU, torch.device("cpu")):
@@ -320,15 +320,15 @@ def test_the_doctor_times_whole_mini_batches_on_a_gpu(monkeypatch):
         way.uncut = partial(getattr, SimpleNamespace(way=way), "way")
         time_gradients(way, [FEW])
     # With MAX_CLIPS_PER_GPU the mini-batch is cut between its own BN groups.
-    assert [(shape.clips, shape.num_bn_groups) for shape in seen] == [(8, 2), (2, 1)]
+    assert [(shape.clips, shape.num_bn_groups) for shape in seen] == [(8, 2), (4, 1)]
 
 
 @pytest.mark.usefixtures("fake_gpu")
 @pytest.mark.parametrize(("device", "shared"), [("cuda", False), ("cpu", True)])
 def test_beside_a_gpu_loading_has_all_cores(device, shared, tiny_data, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "mgexp.plan.advice.build_clip_seconds",
-        lambda cfg, schedule, *_: dict.fromkeys(kinds_of(phase_loads(schedule)), 0.1),
+        "mgexp.plan.advice.build_loading_seconds",
+        lambda cfg, schedule: dict.fromkeys(kinds_of(phase_loads(schedule)), 0.1),
     )
     cfg = tiny_config(tmp_path, {**data_keys(tiny_data), "DEVICE": device})
     found = build_loading_finding(cfg, build_row_schedule(cfg, 24), step_seconds=1.0)

@@ -52,10 +52,11 @@ def test_a_row_with_videos(doctor, tiny_data, tmp_path):
     _, out, err = doctor("--cfg", row, "--json")
     found = {one["name"]: one for one in json.loads(out)["findings"]}
     assert err == ""
-    assert found["precision"]["found"] == "fp32: nothing to check"
-    assert "times as fast" in found["speed"]["found"]
-    assert "core-seconds of loading per step" in found["loading"]["found"]
-    assert found["number of steps"]["found"].startswith("few: ")
+    assert found["precision"]["text"] == "fp32: nothing to check"
+    assert "times as fast" in found["speed"]["text"]
+    assert found["loading"]["values"]["cores"] > 0
+    assert len(found["steps"]["values"]) == 8
+    assert found["number of steps"]["text"].startswith("few: ")
 
 
 def test_a_row_whose_videos_are_elsewhere(doctor, tmp_path):
@@ -106,8 +107,8 @@ def test_a_row_that_does_not_fit_into_memory_is_a_problem(doctor, tmp_path, monk
     code, out, err = doctor("--cfg", row, "--json")
     assert (code, err) == (3, "")
     speed = json.loads(out)["findings"][-1]
-    assert (speed["name"], speed["status"]) == ("speed", "problem")
-    assert speed["found"].endswith("set TRAIN.MAX_CLIPS_PER_GPU lower")
+    assert (speed["name"], speed["status"]) == ("steps", "problem")
+    assert speed["text"].endswith("set TRAIN.MAX_CLIPS_PER_GPU lower")
 
 
 def test_a_row_that_cannot_be_imported_is_a_problem(doctor, tmp_path, monkeypatch):
