@@ -7,174 +7,158 @@
   python tools/own_data.py VIDEOS --list all.txt    # lines of 'path label' in place of folders by class
 
 All videos are decoded once. Broken ones are left out and listed. Videos of one group (a folder in the folder of a
-class, --group-regex, --group-column, or names such as street_clip2) are in one list only. See docs/own_videos.md.
+class, --group-regex or --group-column) are in one list only. See docs/own_videos.md.
 After an interruption, start the same command again. Exit codes: 0 written; 2 bad input; 4 interrupted.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import math
 import os
+import random
+import re
 import shlex
 import sys
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median, quantiles
 
-from mgexp.data.classes import read_class_names
-from mgexp.data.split import (
-    Found,
-    OwnVideo,
-    class_order,
-    find_videos,
-    name_problems,
-    read_lists,
-    split_videos,
-    with_groups,
-)
+from mgexp.config.load import load_config
+from mgexp.data.classes import class_list, read_class_names, read_text
+from mgexp.data.entries import ENDINGS
+from mgexp.data.formats import unreadable, visible_in
 from mgexp.errors import InputError, listed, raise_problems
+from mgexp.multigrid.schedule import Schedule
 from mgexp.options import ToolParser, local_folder, not_positive, run_tool, too_small
-from mgexp.plan.own_data import (
-    CROPS,
-    LARGE_SIDE,
-    LEAST_STEPS,
-    Lists,
-    Plan,
-    ProjectDir,
-    Seen,
-    run_command,
-    write_project,
-)
+from mgexp.plan.advice import FEW_PHASE_STEPS, FEW_STEPS, has_few_steps
 from mgexp.run.environment import num_cores
-from mgexp.run.files import short_path
-from mgexp.run.folder import SMOKE, CheckDir
-from mgexp.text import aligned, counted
+from mgexp.run.files import atomic_write_text, short_path
+from mgexp.run.folder import RUNS, SMOKE, CheckDir
+from mgexp.text import aligned, counted, is_plain, shown
+from mgexp.train.setup import build_row_schedule
 from mgexp.video.check import VideoCheck
 from mgexp.video.check_log import check_in_folder
-from mgexp.video.paths import links_problems
+from mgexp.video.frame_folder import is_image
+from mgexp.video.paths import Root, links_problems
+from mgexp.video.reader import DEFAULT_FRAMES_FPS
 
 PROJECTS = Path("projects")
-MAX_CROP = 8_000
-"""Training resizes up to 1.25 times the crop, and a key takes at most 10,000 pixels."""
+TRAIN_FOLDERS, VAL_FOLDERS = ("train", "training"), ("val", "valid", "validation")
+TEST_FOLDERS = ("test", "testing")
+GRID_FPS = 30.0
+"""DATA.TARGET_FPS, the frames per second in which a stride is counted."""
+FRAMES, SHORT_FRAMES, MAX_STRIDE = 16, 8, 4
+"""Then 16 frames span up to 2 s, as in experiments/base/own_data.yaml."""
+CROPS = (96, 80, 64, 48, 32)
+"""Crops to choose from. Each is even at 1/√2 too; 96 is that of the base file."""
+STEPS, CLIPS = 2000, 8
+"""Steps and clips of the baseline. The quickstart takes 1,500 steps, MIRACL-VC1 3,600. Assumption."""
+LEAST_STEPS = 50
+"""The fewest steps that a user may choose. Below, phases of one step would be empty."""
+LEAST_EPOCHS, MOST_EPOCHS = 10, 200
+STAGES, WARMUP = (0.0, 0.65, 0.85), 0.12
+"""Shares of the training at which a stage begins, and of the warm-up, as in the base file."""
+FEW_GROUPS = 3
+"""A split is warned of with fewer groups in validation: one or two persons say little about others. Assumption."""
 MOST_LINES = 30
 """The table of classes has this many lines."""
 
 
+@dataclass(frozen=True)
+class OwnVideo:
+    """A video by its absolute path, the name of its class, and its group; "" for a video that is a group itself.
+
+    ``is_val`` tells for which list a folder or a list of the user has it; None where the split is ours.
+    """
+
+    path: str
+    class_name: str
+    group: str = ""
+    is_val: bool | None = None
+
+    @property
+    def unit(self) -> str:
+        """The group, or the video itself: what must not be in both lists."""
+        return self.group or self.path
+
+
+@dataclass
+class Search:
+    """What a search for videos has found, what is wrong, and what was left out on the way."""
+
+    videos: list[OwnVideo] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+
+# fmt: off
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = ToolParser(__doc__, "VIDEOS [options]")
     add = parser.add_argument
     add("videos", type=Path, metavar="VIDEOS", help="folder of the videos")
-    add(
-        "--output",
-        type=local_folder,
-        metavar="DIR",
-        help="project folder (default: projects/<name of VIDEOS>)",
-    )
-    add_list_options(parser)
-    add(
-        "--val-share",
-        type=float,
-        metavar="X",
-        help="share of each class for validation (default: 0.25)",
-    )
-    add("--seed", type=int, help="seed of the split (default: 0)")
-    add(
-        "--steps",
-        type=int,
-        metavar="N",
-        help="steps of the baseline; its time is in proportion (default: about 2,000, in 10 to 200 epochs)",
-    )
-    add(
-        "--crop",
-        type=int,
-        metavar="N",
-        help="pixels of the side of a clip; the time grows with its square (default: 96, less for small videos)",
-    )
-    add(
-        "--allow-outside",
-        action="store_true",
-        help="take videos outside VIDEOS that links lead to, if you trust the links",
-    )
-    rare = parser.add_rare_group("decoding the videos").add_argument
-    rare(
-        "--quick",
-        action="store_true",
-        help="decode the first and the last second of each video only",
-    )
-    rare(
-        "--processes",
-        type=int,
-        default=num_cores(),
-        help="videos decoded at the same time (default: the cores)",
-    )
-    rare("--time-limit", type=float, default=120.0, help="seconds for one video (default: 120)")
-    return parser.parse_args(arguments)
-
-
-def add_list_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options about lists and groups."""
-    add = parser.add_argument
+    add("--output", type=local_folder, metavar="DIR", help="project folder (default: projects/<name of VIDEOS>)")
     add("--list", type=Path, action="append", default=[], metavar="FILE", help="'path label' lines")
-    add(
-        "--val-list",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="the same for validation: no split is made",
-    )
+    add("--val-list", type=Path, action="append", default=[], metavar="FILE",
+        help="the same for validation: no split is made")
     add("--separator", help="text between the columns of a list (default: spaces and tabs)")
     add("--group-column", action="store_true", help="lines of lists are 'path label group'")
-    add(
-        "--group-regex",
-        metavar="RE",
-        help="finds the group in the name of a video: '^(person[0-9]+)'; '' for none",
-    )
-    add(
-        "--classes",
-        type=Path,
-        metavar="FILE",
-        help="names of the classes 0, 1, … of lists with numbers, as DATA.CLASSES takes",
-    )
+    add("--group-regex", metavar="RE", help="finds the group in the name of a video: '^(person[0-9]+)'")
+    add("--classes", type=Path, metavar="FILE",
+        help="names of the classes 0, 1, … of lists with numbers, as DATA.CLASSES takes")
+    add("--val-share", type=float, default=0.25, metavar="X",
+        help="share of each class for validation (default: 0.25)")
+    add("--seed", type=int, default=0, help="seed of the split (default: 0)")
+    add("--steps", type=int, metavar="N",
+        help="steps of the baseline; its time is in proportion (default: about 2,000, in 10 to 200 epochs)")
+    add("--crop", type=int, metavar="N",
+        help="pixels of the side of a clip; the time grows with its square (default: 96, less for small videos)")
+    add("--allow-outside", action="store_true",
+        help="take videos outside VIDEOS that links lead to, if you trust the links")
+    rare = parser.add_rare_group("decoding the videos").add_argument
+    rare("--quick", action="store_true", help="decode the first and the last second of each video only")
+    rare("--processes", type=int, default=num_cores(), help="videos decoded at the same time (default: the cores)")
+    rare("--time-limit", type=float, default=120.0, help="seconds for one video (default: 120)")
+    return parser.parse_args(arguments)
+# fmt: on
 
 
 def main(arguments: list[str]) -> int:
     """Find, check, split, write and say what was done."""
     options = parse(arguments)
     project = project_of(options)
-    found = find(options)
-    videos, lines = grouped(found.videos, options.group_regex)
-    print("\n".join([*found.notes, *lines]))
-    checks, summary = check([one.path for one in videos], project, options)
-    print(summary)
-    usable = [one for one in videos if checks[one.path].is_usable]
-    if lost := sorted({one.class_name for one in videos} - {one.class_name for one in usable}):
-        problem = (
-            f"{counted(len(lost), 'class has', 'classes have')} no usable video: {listed(lost)}"
-        )
-        remedy = "repair some of its videos, or take the class out of VIDEOS or the lists"
-        raise InputError([f"{problem} ({CheckDir(project.check).videos_jsonl} says why): {remedy}"])
+    search = find_videos(options)
+    if search.left_out:
+        print(f"left out: {listed(search.left_out)}")
+    videos = with_groups(search.videos, options.group_regex)
+    checks = check([video.path for video in videos], project, options)
+    usable = [video for video in videos if checks[video.path].is_usable]
+    if lost := sorted(
+        {video.class_name for video in videos} - {video.class_name for video in usable}
+    ):
+        raise InputError([f"no usable video of class {listed(lost)}: see {project / 'check'}"])
     names, labels = classes_of(usable, options.classes)
     train, val = split(usable, options)
-    seen = Seen.of([checks[one.path] for one in usable], names, len(train), len(val))
-    plan = Plan.of(seen, options.steps, options.crop)
-    share = share_of(options) if any(one.is_val is None for one in usable) else None
-    lists = Lists(options.videos, (*train,), (*val,), options.allow_outside, share)
-    write_project(project, plan, lists, labels)
-    print(table(train, val, {kind: names[number] for kind, number in labels.items()}))
-    print(said(project, plan))
-    # Last, because the split decides what the accuracy means.
-    print("\n".join(lists.groups_text()))
+    for name, videos_of_list in (("train.csv", train), ("val.csv", val)):
+        atomic_write_text(project / name, list_text(options.videos, videos_of_list, labels))
+    atomic_write_text(project / "classes.txt", class_list(names))
+    write_rows(project, options, [checks[video.path] for video in usable], len(names), len(train))
+    groups = group_lines(train, val)
+    long = build_row_schedule(load_config(project / "long.yaml"), len(train))
+    # Last, because a folder with this file is a complete project.
+    atomic_write_text(project / "study.yaml", study_text(project, long, len(val), groups))
+    print(class_table(train, val, {kind: names[number] for kind, number in labels.items()}))
+    print(next_lines(project, long))
+    # The split decides what the accuracy means, so nothing scrolls it away.
+    print("\n".join(groups))
     return 0
 
 
-def share_of(options: argparse.Namespace) -> float:
-    """Return the share of each class for validation."""
-    return 0.25 if options.val_share is None else float(options.val_share)
-
-
-def project_of(options: argparse.Namespace) -> ProjectDir:
+def project_of(options: argparse.Namespace) -> Path:
     """Check the options, and return the folder of the project. Raises InputError."""
     problems = [
         *too_small({"--processes": options.processes}),
@@ -184,98 +168,190 @@ def project_of(options: argparse.Namespace) -> ProjectDir:
     ]
     if not options.videos.is_dir():
         problems.append(f"{options.videos} is not a folder: give the folder that holds the videos")
-    if options.crop and options.crop > MAX_CROP:
-        problems.append(f"--crop {options.crop}: give at most {MAX_CROP:,}")
-    if not 0 < share_of(options) < 1:
+    if not 0 < options.val_share < 1:
         problems.append(f"--val-share {options.val_share:g}: give more than 0 and less than 1")
     if options.separator == "":
-        problems.append("--separator is empty: use one character or more")
-    for given, option in (
-        (options.val_list, "--val-list"),
-        (options.group_column, "--group-column"),
-        (options.classes, "--classes"),
-        (options.separator, "--separator"),
-    ):
-        if given and not options.list:
-            problems.append(f"{option} is for lists: add --list FILE")
+        problems.append("--separator is empty")
+    for option in ("val_list", "group_column", "classes", "separator"):
+        if getattr(options, option) and not options.list:
+            problems.append(f"--{option.replace('_', '-')} is for lists: add --list FILE")
     # normpath removes "..", which would lead out of the folder of projects.
     name = Path(os.path.normpath(options.videos.absolute())).name
-    project = ProjectDir(options.output or PROJECTS / name)
+    project: Path = options.output or PROJECTS / name
     # Without this file, an earlier call was interrupted.
-    if project.study_yaml.exists():
-        problems.append(
-            f"{project.study_yaml} exists: remove that project, or choose another folder with --output"
-        )
+    if (project / "study.yaml").exists():
+        problems.append(f"{project / 'study.yaml'} exists: give another folder with --output")
     raise_problems(problems)
     return project
 
 
-def find(options: argparse.Namespace) -> Found:
-    """Find the videos in folders or lists. Raises InputError."""
-    if options.list:
-        is_val = False if options.val_list else None
-        read = [
-            read_lists(lists, options.videos, where, options.separator, options.group_column)
-            for lists, where in ((options.list, is_val), (options.val_list, True))
-        ]
-        found = Found(
-            tuple(video for one in read for video in one.videos),
-            tuple(problem for one in read for problem in one.problems),
-        )
-    else:
-        found = find_videos(options.videos)
-    problems = [*found.problems, *name_problems(found.videos)]
-    twice = [path for path, times in Counter(one.path for one in found.videos).items() if times > 1]
-    if twice:
-        problems.append(
-            f"{counted(len(twice), 'video is', 'videos are')} listed twice, such as {twice[0]}: "
-            "keep one line of each"
-        )
-    if not problems and not options.allow_outside:
-        paths = [one.path for one in found.videos]
-        more = " (here: --allow-outside)"
-        problems += [f"{one}{more}" for one in links_problems(paths, options.videos)]
-    raise_problems(problems)
-    return found
-
-
-def grouped(videos: Sequence[OwnVideo], regex: str | None) -> tuple[list[OwnVideo], list[str]]:
-    """Return the videos with their groups, and what to say. Raises InputError."""
+def find_videos(options: argparse.Namespace) -> Search:
+    """Find the videos in folders or lists. Raises InputError with all problems."""
+    search = Search()
     try:
-        return with_groups(videos, regex)
-    except ValueError as error:
-        raise InputError([f"--group-regex {error}"]) from error
+        if options.list:
+            is_val = False if options.val_list else None
+            for paths, where in ((options.list, is_val), (options.val_list, True)):
+                for path in paths:
+                    read_list(path, where, options, search)
+        else:
+            find_in_folders(Path(os.path.normpath(options.videos.absolute())), search)
+    except OSError as error:
+        search.problems.append(unreadable(error))
+    if not search.videos and not search.problems:
+        search.problems.append(
+            f"{options.videos}: no video in a folder of a class (videos end in {' '.join(ENDINGS)})"
+        )
+    # A name in a list is one line without spaces around it.
+    search.problems += [
+        f"{shown(video.path)}: control characters, or a space at an end of a name"
+        for video in search.videos
+        if any(
+            not is_plain(name) or name != name.strip() for name in (video.path, video.class_name)
+        )
+    ]
+    times = Counter(video.path for video in search.videos)
+    search.problems += [f"{path} is listed twice" for path, num in times.items() if num > 1]
+    if not search.problems and not options.allow_outside:
+        links = links_problems([video.path for video in search.videos], options.videos)
+        search.problems += [f"{problem} (here: --allow-outside)" for problem in links]
+    raise_problems(search.problems)
+    return search
+
+
+def find_in_folders(root: Path, search: Search) -> None:
+    """Find a folder for each class, or the folders train and val with a folder for each class."""
+    folders = {path.name.lower(): path for path in visible_in(root) if path.is_dir()}
+    train, val, test = (
+        [folders[name] for name in names if name in folders]
+        for names in (TRAIN_FOLDERS, VAL_FOLDERS, TEST_FOLDERS)
+    )
+    # Some data sets call their validation videos test.
+    chosen = val or test
+    if not train or not chosen:
+        find_in_classes(root, None, search)
+        return
+    find_in_classes(train[0], False, search)
+    find_in_classes(chosen[0], True, search)
+    parts = {train[0], chosen[0]}
+    search.left_out += [str(path) for path in visible_in(root) if path not in parts]
+
+
+def find_in_classes(folder: Path, is_val: bool | None, search: Search) -> None:
+    """Find the videos in a folder for each class. A folder in it is a group, with all folders in that."""
+    for path in visible_in(folder):
+        if path.is_dir():
+            for video, group in videos_below(path, "", {os.path.realpath(path)}, search):
+                search.videos.append(OwnVideo(str(video), path.name, group, is_val))
+        elif is_video(path):
+            search.problems.append(f"{path} lies outside the folders of the classes")
+        else:
+            search.left_out.append(str(path))
+
+
+def is_video(path: Path) -> bool:
+    """Return whether the ending of a file is that of a video."""
+    return path.suffix.lower() in ENDINGS
+
+
+def is_folder_of_images(folder: Path) -> bool:
+    """Return whether a folder is one video: it holds images, and neither videos nor folders."""
+    inside = visible_in(folder)
+    others = [path for path in inside if not is_image(path.name)]
+    return len(others) < len(inside) and not any(is_video(path) or path.is_dir() for path in others)
+
+
+def videos_below(
+    folder: Path, group: str, real_folders: set[str], search: Search
+) -> Iterator[tuple[Path, str]]:
+    """Yield (video, group) of all videos below a folder. ``real_folders``: those above; links may go round."""
+    for path in visible_in(folder):
+        if path.is_dir():
+            real = os.path.realpath(path)
+            if is_folder_of_images(path):
+                yield path, group
+            elif real not in real_folders:
+                yield from videos_below(path, group or path.name, {*real_folders, real}, search)
+        elif is_video(path):
+            yield path, group
+        else:
+            search.left_out.append(str(path))
+
+
+def read_list(path: Path, is_val: bool | None, options: argparse.Namespace, search: Search) -> None:
+    """Read a list with a line ``path label`` or ``path label group`` for each video.
+
+    Paths are relative to VIDEOS, or absolute below it.
+    """
+    root, columns = Root(options.videos), 3 if options.group_column else 2
+    text, problems = read_text(path)
+    search.problems += problems
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        where = f"{path}:{number}: {shown(line)}"
+        words = [word.strip() for word in line.strip().rsplit(options.separator, columns - 1)]
+        if len(words) != columns or not all(words):
+            search.problems.append(f"{where} does not have {columns} columns")
+        elif (video := root.path(words[0])) is None:
+            search.problems.append(f"{where} lies outside {options.videos.absolute()}")
+        else:
+            search.videos.append(OwnVideo(video, *words[1:], is_val=is_val))
+
+
+def with_groups(videos: Sequence[OwnVideo], regex: str | None) -> list[OwnVideo]:
+    """Return the videos with the groups that ``regex`` finds in their names without the ending.
+
+    The group (…) of the pattern is the group of the video, or else the whole match. Raises InputError if the
+    pattern is wrong or matches no name.
+    """
+    if not regex:
+        return [*videos]
+    try:
+        pattern = re.compile(regex)
+    except re.error as error:
+        raise InputError([f"--group-regex {regex!r} is no regular expression: {error}"]) from error
+    matches = [pattern.search(Path(video.path).stem) for video in videos]
+    if not any(matches):
+        example = Path(videos[0].path).stem
+        raise InputError([f"--group-regex {regex!r} matches no name, such as {example!r}"])
+    place = 1 if pattern.groups else 0
+    return [
+        replace(video, group=match[place] or "") if match else video
+        for video, match in zip(videos, matches, strict=True)
+    ]
 
 
 def check(
-    paths: Sequence[str], project: ProjectDir, options: argparse.Namespace
-) -> tuple[dict[str, VideoCheck], str]:
-    """Decode the videos that no earlier call has decoded. Return all checks by path, and their table."""
-    folder = CheckDir(project.check)
+    paths: Sequence[str], project: Path, options: argparse.Namespace
+) -> dict[str, VideoCheck]:
+    """Decode the videos that no earlier call has decoded, and print their table. Return all checks by path."""
+    folder = CheckDir(project / "check")
     how = (options.quick, options.processes, options.time_limit)
-    found = check_in_folder(folder, paths, options.videos, *how)
-    text = f"{found.as_text()}\nunusable videos are left out: {folder.quarantine_txt}"
-    return {one.path: one for one in found.checks}, text
+    checked = check_in_folder(folder, paths, options.videos, *how)
+    print(f"{checked.as_text()}\nunusable videos are left out: {folder.quarantine_txt}")
+    return {check.path: check for check in checked.checks}
 
 
 def classes_of(
     videos: Sequence[OwnVideo], file: Path | None
-) -> tuple[list[str], Mapping[str, int]]:
+) -> tuple[Sequence[str], dict[str, int]]:
     """Return the names of the classes in order, and the number of each class. Raises InputError."""
-    order = class_order([one.class_name for one in videos])
+    order = sorted({video.class_name for video in videos})
+    are_numbers = all(re.fullmatch(r"[0-9]{1,9}", name) for name in order)
+    order = sorted(order, key=int) if are_numbers else order
     if len(order) < 2:
-        num = counted(len(order), "class", "classes")
-        problem = f"there are usable videos of {num} ({', '.join(order)})"
-        raise InputError([f"{problem}: two or more are needed"])
-    are_numbers = all(name.isdecimal() for name in order)
+        raise InputError(
+            [f"there are usable videos of {listed(order)} alone: two classes are needed"]
+        )
     if file is None:
         names = [f"class {name}" for name in order] if are_numbers else order
         return names, {name: number for number, name in enumerate(order)}
     names = [*read_class_names(file)]
     if not are_numbers or int(order[-1]) >= len(names):
-        label = f"the label {order[-1]} is none of 0 to {len(names) - 1}"
-        named = counted(len(names), "class", "classes")
-        raise InputError([f"--classes {file} names {named}, and {label}: correct one of them"])
+        raise InputError(
+            [f"--classes {file} names {len(names)} classes, and a label is {order[-1]}"]
+        )
     return names, {name: int(name) for name in order}
 
 
@@ -283,62 +359,250 @@ def split(
     videos: Sequence[OwnVideo], options: argparse.Namespace
 ) -> tuple[list[OwnVideo], list[OwnVideo]]:
     """Split the videos, unless folders or lists have split them. Raises InputError."""
-    if any(one.is_val is None for one in videos):
-        try:
-            return split_videos(videos, share_of(options), options.seed or 0)
-        except ValueError as error:
-            raise InputError([str(error)]) from error
-    train, val = ([one for one in videos if one.is_val is which] for which in (False, True))
-    problems = [
-        f"{option} {value:g} has no effect, because the folders or lists are split already: leave it out"
-        for option, value in (("--val-share", options.val_share), ("--seed", options.seed))
-        if value is not None
-    ]
+    if any(video.is_val is None for video in videos):
+        return split_videos(videos, options.val_share, options.seed)
+    train, val = ([video for video in videos if video.is_val is which] for which in (False, True))
+    problems = []
     if not train or not val:
-        problems.append(
-            f"{counted(len(train), 'usable training video')} and {len(val)} for validation: both lists need some"
-        )
-    untrained = sorted({one.class_name for one in val} - {one.class_name for one in train})
-    if train and untrained:
-        problems.append(
-            f"validation videos have classes without a training video: {listed(untrained, 10)}: correct the lists"
-        )
+        problems.append(f"{len(train)} usable training videos and {len(val)} for validation")
+    if untrained := sorted(
+        {video.class_name for video in val} - {video.class_name for video in train}
+    ):
+        problems.append(f"validation has classes without a training video: {listed(untrained)}")
     raise_problems(problems)
-    if both := sorted({one.group for one in train} & {one.group for one in val}):
-        groups = counted(len(both), "group is", "groups are")
-        print(f"warning: {groups} in both lists, such as {both[0]}: the accuracy will be too good")
     return train, val
 
 
-def table(train: Sequence[OwnVideo], val: Sequence[OwnVideo], names: Mapping[str, str]) -> str:
+def split_videos(
+    videos: Sequence[OwnVideo], share: float, seed: int
+) -> tuple[list[OwnVideo], list[OwnVideo]]:
+    """Split videos into training and validation, each class by ``share``, whole groups only.
+
+    Raises InputError with the classes that cannot be in both lists.
+    """
+    groups: dict[str, Counter[str]] = defaultdict(Counter)
+    for video in videos:
+        groups[video.unit][video.class_name] += 1
+    total = Counter(video.class_name for video in videos)
+    names = sorted(groups)
+    random.Random(seed).shuffle(names)
+    # Large groups first: the small ones can then fill up what is left of the share.
+    names.sort(key=lambda name: -groups[name].total())
+    left, chosen = Counter({name: share * num for name, num in total.items()}), set()
+    num_val: Counter[str] = Counter()
+
+    def fits(name: str) -> bool:
+        """Tell whether each class keeps a training video if validation takes this group."""
+        return all(num_val[kind] + num < total[kind] for kind, num in groups[name].items())
+
+    def take(name: str) -> None:
+        chosen.add(name)
+        num_val.update(groups[name])
+        left.subtract(groups[name])
+
+    for name in names:
+        # A group is taken if that brings the classes nearer to their shares: Σ (left − n)² < Σ left².
+        nearer = sum(num * (num - 2 * left[kind]) for kind, num in groups[name].items()) < 0
+        if nearer and fits(name):
+            take(name)
+    for kind in sorted(total):
+        fitting = [name for name in names if groups[name][kind] and fits(name)]
+        if not num_val[kind] and fitting:
+            take(min(fitting, key=lambda name: groups[name].total()))
+    bad = [kind for kind in sorted(total) if not 0 < num_val[kind] < total[kind]]
+    if bad:
+        raise InputError([f"class {listed(bad)}: it needs two usable videos, in two groups"])
+    return (
+        [video for video in videos if video.unit not in chosen],
+        [video for video in videos if video.unit in chosen],
+    )
+
+
+def group_lines(train: Sequence[OwnVideo], val: Sequence[OwnVideo]) -> list[str]:
+    """Write how the lists are split by groups, in lines, or warn that there are no groups."""
+    groups = [{video.group for video in videos if video.group} for videos in (train, val)]
+    if not groups[0] | groups[1]:
+        return [
+            "Not split by group. If some videos show the same person or recording, the accuracy is too good.",
+            "Then remove this project and give --group-regex: see docs/own_videos.md.",
+        ]
+    lines = [
+        f"Split by group: {len(groups[0])} in training, {len(groups[1])} in validation: "
+        f"{listed(sorted(groups[1]))}."
+    ]
+    if both := groups[0] & groups[1]:
+        lines.append(f"warning: in both lists, so the accuracy is too good: {listed(sorted(both))}")
+    if len({video.unit for video in val}) < FEW_GROUPS:
+        lines.append(f"warning: fewer than {FEW_GROUPS} groups are in validation.")
+    return lines
+
+
+def list_text(root: Path, videos: Sequence[OwnVideo], labels: dict[str, int]) -> str:
+    """Write a line ``path label`` for each video. ``labels``: class → number."""
+    names = Root(root)
+    lines = (f"{names.name(video.path)} {labels[video.class_name]}\n" for video in videos)
+    return "".join(lines)
+
+
+def recipe_keys(
+    checks: Sequence[VideoCheck], num_train: int, steps: int | None, crop: int | None
+) -> dict[str, object]:
+    """Choose the keys of the baseline that follow from the videos: clip, length of training, views of the test.
+
+    "Nine of ten" videos decide where short or small ones would fail. Raises InputError if the steps are less than
+    an epoch.
+    """
+    # Folders of images have no rate of their own. DATA.FRAMES_FPS gives it.
+    seconds = [
+        check.duration_seconds or check.frames / (check.fps or DEFAULT_FRAMES_FPS)
+        for check in checks
+    ]
+    frames = [
+        each * (check.fps or DEFAULT_FRAMES_FPS)
+        for each, check in zip(seconds, checks, strict=True)
+    ]
+    small_side = nine_of_ten([min(check.width or 1, check.height or 1) for check in checks])
+    crop = crop or next((size for size in CROPS if size <= small_side), CROPS[-1])
+    keys: dict[str, object] = {
+        "DATA.TRAIN_CROP_SIZE": crop,
+        "DATA.TEST_CROP_SIZE": crop,
+        "DATA.TRAIN_JITTER_SCALES": [crop, round(1.25 * crop)],
+    }
+    if min(nine_of_ten(frames), nine_of_ten(seconds) * GRID_FPS) < FRAMES:
+        # Short videos: a frame from each of 8 equal parts. A clip of 2 frames then needs a slow frame.
+        keys |= {"DATA.NUM_FRAMES": SHORT_FRAMES, "DATA.TEMPORAL_GRID": "segments"}
+        keys |= {"SLOWFAST.ALPHA": 2, "TEST.NUM_ENSEMBLE_VIEWS": 1}
+    else:
+        fits = int((nine_of_ten(seconds) * GRID_FPS - 1) / (FRAMES - 1))
+        stride = min(MAX_STRIDE, max(1, fits))
+        span_seconds = (stride * (FRAMES - 1) + 1) / GRID_FPS
+        views = min(10, math.ceil(median(seconds) / span_seconds))
+        keys |= {"DATA.NUM_FRAMES": FRAMES, "DATA.SAMPLING_RATE": stride}
+        keys |= {"TEST.NUM_ENSEMBLE_VIEWS": views}
+    epochs: float = min(MOST_EPOCHS, max(LEAST_EPOCHS, round(STEPS * CLIPS / num_train)))
+    if steps is not None:
+        epochs = five_digits(steps * CLIPS / num_train)
+        if epochs < 1:
+            least = math.ceil(num_train / CLIPS)
+            raise InputError([f"--steps {steps}: an epoch of these videos has {least:,} steps"])
+    keys["SOLVER.MAX_EPOCH"] = epochs
+    keys["SOLVER.STEPS"] = [five_digits(share * epochs) for share in STAGES]
+    keys["SOLVER.WARMUP_EPOCHS"] = five_digits(WARMUP * epochs)
+    return keys
+
+
+def nine_of_ten(values: Sequence[float]) -> float:
+    """Return the lowest tenth of the values: nine of ten are as large or larger."""
+    return quantiles(values, n=10, method="inclusive")[0] if len(values) > 1 else values[0]
+
+
+def five_digits(epochs: float) -> float:
+    """Round epochs: to less than a step in every training of up to 10,000 steps."""
+    return float(f"{epochs:.5g}")
+
+
+def write_rows(
+    project: Path,
+    options: argparse.Namespace,
+    checks: Sequence[VideoCheck],
+    num_classes: int,
+    num_train: int,
+) -> None:
+    """Write baseline.yaml and long.yaml."""
+    keys = {
+        "DATA.TRAIN_LIST": str((project / "train.csv").absolute()),
+        "DATA.VAL_LIST": str((project / "val.csv").absolute()),
+        "DATA.PATH_PREFIX": str(options.videos.absolute()),
+        "DATA.CLASSES": str((project / "classes.txt").absolute()),
+        **({"DATA.ALLOW_OUTSIDE": True} if options.allow_outside else {}),
+        "MODEL.NUM_CLASSES": num_classes,
+        **recipe_keys(checks, num_train, options.steps, options.crop),
+    }
+    text = [
+        "# The baseline on your own videos. tools/own_data.py wrote this file: change what you know better.",
+        "# All other keys are those of experiments/base/own_data.yaml, which says what to change for a GPU.",
+        "# Set DATA.RANDOM_FLIP False if left and right tell classes apart.",
+        f"# {run_command(project / 'baseline.yaml')}",
+        "_BASE_: own_data.yaml",
+        "ROW: baseline",
+    ]
+    for section in dict.fromkeys(key.partition(".")[0] for key in keys):
+        text.append(f"{section}:")
+        for key, value in keys.items():
+            if key.startswith(f"{section}."):
+                # YAML reads JSON.
+                word = json.dumps(value, ensure_ascii=False)
+                text.append(f"  {key.partition('.')[2]}: {word}")
+    atomic_write_text(project / "baseline.yaml", "\n".join(text) + "\n")
+    text = [
+        "# The same with the long cycle. The keys of MULTIGRID are in experiments/base/own_data.yaml.",
+        f"# {run_command(project / 'long.yaml')}",
+        "_BASE_: baseline.yaml",
+        "ROW: long",
+        "MULTIGRID:",
+        "  LONG_CYCLE: True  # SHORT_CYCLE: True as well saved more and lost more; see docs/own_videos.md",
+    ]
+    atomic_write_text(project / "long.yaml", "\n".join(text) + "\n")
+
+
+def study_text(project: Path, long: Schedule, num_val: int, groups: Sequence[str]) -> str:
+    """Write study.yaml: both rows, or the baseline alone if long has too few steps."""
+    points = 100 / num_val
+    # Two points, or two videos if these are more.
+    margin = max(2.0, math.ceil(20 * points) / 10)
+    classes = json.dumps(str((project / "classes.txt").absolute()), ensure_ascii=False)
+    is_short = has_few_steps(long)
+    rows = ["rows: [baseline]"] if is_short else ["rows: [baseline, long]", "equal_flops: [long]"]
+    text = [
+        f"# The claim: long is not worse than the baseline by more than {counted(margin, 'point')}.",
+        f"# Change it before the first run, not after. A validation video is {points:.2g} points.",
+        *(f"# {line}" for line in [*groups, *(few_steps_lines(long) if is_short else ())]),
+        f"# python tools/study.py {shlex.quote(short_path(project))}",
+        *rows,
+        "seeds: 3  # the page says how many seeds would decide",
+        f"margin: {margin:g}",
+        "controls: [repeated]  # the baseline on one repeated frame: does motion matter here?",
+        f"classes: {classes}",
+    ]
+    return "\n".join(text) + "\n"
+
+
+def few_steps_lines(long: Schedule) -> list[str]:
+    """Say why long is not a row of the study."""
+    return [
+        f"The study trains the baseline alone. Long has {long.total_steps:,} steps, and we ask for "
+        f"{FEW_STEPS}, {FEW_PHASE_STEPS} in each phase.",
+        "Make the project again with more --steps, or add long to rows.",
+    ]
+
+
+def run_command(yaml: Path, *below: str) -> str:
+    """Write the command that trains a row of a project where tools/study.py looks, or ``below`` its runs."""
+    output = Path(yaml.parent, RUNS, *below, yaml.stem, "seed0")
+    cfg, place = (shlex.quote(short_path(path)) for path in (yaml, output))
+    return f"python tools/run_net.py --cfg {cfg} --output {place}"
+
+
+def class_table(train: Sequence[OwnVideo], val: Sequence[OwnVideo], names: dict[str, str]) -> str:
     """Write how many videos of each class are in each list. ``names``: class in the lists → its name."""
-    counts = [Counter(one.class_name for one in videos) for videos in (train, val)]
+    counts = [Counter(video.class_name for video in videos) for videos in (train, val)]
     lines = [[name, *(f"{count[kind]:,}" for count in counts)] for kind, name in names.items()]
-    most = lines[:MOST_LINES]
-    num = len(lines) - len(most)
-    more = [f"… and {counted(num, 'more class', 'more classes')}"] if num else []
     total = ["all", f"{len(train):,}", f"{len(val):,}"]
-    return "\n".join([aligned([["class", "training", "validation"], *most, total]), *more])
+    more = [["…", "", ""]] if len(lines) > MOST_LINES else []
+    return aligned([["class", "training", "validation"], *lines[:MOST_LINES], *more, total])
 
 
-def said(project: ProjectDir, plan: Plan) -> str:
-    """Write what was chosen, what our studies advise, and the next commands."""
-    folder = shlex.quote(short_path(project.root))
-    choices = [
-        f"  {one.key.partition('.')[2]} {one.value}: {one.why}" for one in plan.choices if one.why
-    ]
-    store = [
-        "The videos are large, so loading may take longer than training. Make a clip store, and set DATA.STORE:",
-        f"  python tools/prepare_data.py --cfg {folder}/baseline.yaml --store {folder}/store",
-    ]
+def next_lines(project: Path, long: Schedule) -> str:
+    """Say what was written, what our studies advise, and the next commands."""
+    folder = shlex.quote(short_path(project))
     return "\n".join(
         [
-            f"{project.root} is written: two lists, classes.txt, baseline.yaml, long.yaml and study.yaml",
-            *choices,
-            *plan.advice(),
-            *(store if plan.seen.short_side >= LARGE_SIDE else []),
+            f"{project} is written: two lists, classes.txt, baseline.yaml, long.yaml and study.yaml",
+            f"The baseline takes {long.baseline_steps:,} steps, long {long.total_steps:,} with "
+            f"{long.flop_saving:.2f} times fewer FLOPs. It may cost accuracy: train the baseline first.",
+            *(few_steps_lines(long) if has_few_steps(long) else ()),
             "Next:",
-            f"  {run_command(project.baseline_yaml, SMOKE)} --smoke    # a few steps: does it run?",
+            f"  {run_command(project / 'baseline.yaml', SMOKE)} --smoke    # a few steps: does it run?",
             f"  python tools/study.py {folder}    # trains all of study.yaml, and writes {folder}/README.md",
             f"  python tools/predict.py a_video.mp4 --run {folder}/runs/baseline/seed0",
         ]
