@@ -23,21 +23,19 @@ from mgexp.train.step import Normalizer
 from mgexp.train.task import Task, build_task
 
 COLUMNS = ("video", "seconds", "rank", "label", "name", "probability", "error")
-"""The columns of the CSV file."""
+"""The columns of the CSV file. ``seconds`` is always empty: a prediction is for a whole video."""
 
 
 @dataclass(frozen=True)
 class Prediction:
     """Prediction for the video at ``path``: pairs (class, probability), the most probable first.
 
-    If the video cannot be read, ``error`` says why and ``classes`` is empty. ``seconds``: the middle of the clip
-    that was seen; None for a whole video.
+    If the video cannot be read, ``error`` says why and ``classes`` is empty.
     """
 
     path: str
     classes: tuple[tuple[int, float], ...] = ()
     error: str | None = None
-    seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -84,11 +82,6 @@ class Predictor:
             num_done = last
         yield from map(prediction, range(num_done, len(paths)))
 
-    @torch.inference_mode()
-    def scores(self, clip: Tensor) -> Tensor:
-        """Return the probabilities (classes,) of one clip, uint8 (1, 3, T, S, S), on the CPU."""
-        return self.task.scores(self.model(self.normalizer(clip)).float())[0].cpu()
-
 
 def best_of(scores: Tensor, num_best: int) -> tuple[tuple[int, float], ...]:
     """Return the ``num_best`` pairs (class, probability) of ``scores`` (classes,), the most probable first."""
@@ -96,19 +89,15 @@ def best_of(scores: Tensor, num_best: int) -> tuple[tuple[int, float], ...]:
     return tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True))
 
 
-def write_csv(path: Path, found: Iterable[Prediction], names: Sequence[str]) -> None:
-    """Write a line for each video and class, the most probable first, and one for each video that failed.
-
-    ``seconds`` is the moment in a stream that the prediction is for; it is empty for a whole video.
-    """
+def write_csv(path: Path, predictions: Iterable[Prediction], names: Sequence[str]) -> None:
+    """Write a line for each video and class, the most probable first, and one for each video that failed."""
     rows: list[Sequence[object]] = [COLUMNS]
-    for one in found:
-        seconds = None if one.seconds is None else f"{one.seconds:.3f}"
-        for rank, (label, share) in enumerate(one.classes, start=1):
-            name = name_of(label, names)
-            rows.append((one.path, seconds, rank, label, name, f"{share:.6f}", None))
-        if one.error:
-            rows.append((one.path, seconds, None, None, None, None, one.error))
+    for prediction in predictions:
+        video = prediction.path
+        for rank, (label, share) in enumerate(prediction.classes, start=1):
+            rows.append((video, None, rank, label, name_of(label, names), f"{share:.6f}", None))
+        if prediction.error:
+            rows.append((video, None, None, None, None, None, prediction.error))
     write_rows(path, rows)
 
 

@@ -18,7 +18,7 @@ LAYERS = (
     {"multigrid", "config", "convert", "run"},
     {"video", "data", "models", "optim"},
     {"train"},
-    {"plan", "deploy"},
+    {"plan"},
     {"launch"},
 )
 """From the bottom to the top. A package may import its own layer and those below it."""
