@@ -36,11 +36,6 @@ def test_the_yaml_goes_to_stdout_and_the_list_to_stderr(convert, tmp_path):
     assert load_config(tmp_path / "ours.yaml").MULTIGRID.LONG_CYCLE
 
 
-def test_a_key_that_mgexp_had_once_is_listed_too(convert):
-    _, _, err = convert(STEPWISE, DATA__DECODING_BACKEND="torchvision")
-    assert "DATA.DECODING_BACKEND" in err
-
-
 def test_output_is_written_whole_with_the_list_on_stdout(convert, tmp_path):
     output = tmp_path / "ours.yaml"
     code, out, err = convert(STEPWISE, "--output", output, "NUM_SHARDS", 2)
