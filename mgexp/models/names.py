@@ -59,38 +59,6 @@ _NONLOCAL = re.compile(
 # ResNets, then transformers.
 _HEAD = re.compile(r"(?:blocks\.\d\.proj|head(?:\.1|\.proj)?)\.(?P<end>\w+)")
 
-# This maps names of caffe2 blobs, without their endings, to PySlowFast's layers. {p} is the
-# pathway: names of the fast pathway have t_. Source: the rules of PySlowFast's c2_model_loading.py.
-_CAFFE2_LAYERS = (
-    (r"t_pool1_subsample(?P<bn>_bn)?", "s1_fuse.{fuse}"),
-    (r"t_res(?P<s>\d)_\d+_branch2c_bn_subsample(?P<bn>_bn)?", "s{s}_fuse.{fuse}"),
-    (r"(?P<t>t_)?conv1", "s1.pathway{p}_stem.conv"),
-    (r"(?P<t>t_)?res_conv1_bn", "s1.pathway{p}_stem.bn"),
-    (
-        r"(?P<t>t_)?res(?P<s>\d)_(?P<n>\d+)_branch1(?P<bn>_bn)?",
-        "s{s}.pathway{p}_res{n}.branch1{bn}",
-    ),
-    (
-        r"(?P<t>t_)?res(?P<s>\d)_(?P<n>\d+)_branch2(?P<c>[abc])(?P<bn>_bn)?",
-        "s{s}.pathway{p}_res{n}.branch2.{c}{bn}",
-    ),
-    (r"nonlocal_conv(?P<s>\d)_(?P<n>\d+)_bn", "s{s}.pathway0_nonlocal{n}.bn"),
-    (
-        r"nonlocal_conv(?P<s>\d)_(?P<n>\d+)_(?P<c>theta|phi|g|out)",
-        "s{s}.pathway0_nonlocal{n}.conv_{c}",
-    ),
-    (r"pred", "head.projection"),
-)
-_CAFFE2_ENDS = {"w": "weight", "b": "bias"}
-_CAFFE2_NORM_ENDS = {
-    "s": "weight",
-    "b": "bias",
-    "rm": "running_mean",
-    # The i suggests an inverse, but the values are variances.
-    "riv": "running_var",
-}
-_CAFFE2_TRAINING_STATE = re.compile(r".*_momentum|lr|model_iter|optimizer_iteration_\w+")
-
 
 def head_of(names: Iterable[str]) -> tuple[str, ...]:
     """Return the names of the classifier's tensors, of all names of a network in its order.
@@ -161,26 +129,6 @@ def torchvision_names(names: Collection[str]) -> Rename:
 
 RENAMINGS = {"PySlowFast": pyslowfast_names, "torchvision": torchvision_names}
 """Renamings by the convention that a file follows."""
-
-
-def pyslowfast_name_of_caffe2(blob: str) -> str | None:
-    """Return PySlowFast's name of a blob of a caffe2 file; None if no rule fits."""
-    layer, _, end = blob.rpartition("_")
-    ends = _CAFFE2_NORM_ENDS if layer.endswith("_bn") else _CAFFE2_ENDS
-    for pattern, name in _CAFFE2_LAYERS:
-        # A name has only some of the groups of its pattern. The others become "".
-        match = re.fullmatch(pattern, layer)
-        if match and end in ends:
-            found = {key: value or "" for key, value in match.groupdict().items()}
-            found["p"] = "1" if found.get("t") else "0"
-            found["fuse"] = "bn" if found.get("bn") else "conv_f2s"
-            return f"{name.format(**found)}.{ends[end]}"
-    return None
-
-
-def is_training_state_of_caffe2(blob: str) -> bool:
-    """Return whether a blob of a caffe2 file belongs to the training and not to the model."""
-    return _CAFFE2_TRAINING_STATE.fullmatch(blob) is not None
 
 
 def _layer(match: re.Match[str]) -> str:

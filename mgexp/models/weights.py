@@ -7,7 +7,6 @@ loaded.
 from __future__ import annotations
 
 import argparse
-import pickle
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from mgexp.errors import InputError, listed
+from mgexp.errors import InputError, first_line, listed
 from mgexp.models import names
 from mgexp.models.mvit import MultiscaleTransformer
 from mgexp.models.vit import VideoTransformer
@@ -128,23 +127,14 @@ def _read_torch(path: Path) -> dict[str, Any]:
         # Files of VideoMAE hold the arguments of their training. Such an object is a list of names and values.
         with torch.serialization.safe_globals([argparse.Namespace]):
             content = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        if path.suffix == ".pkl":
-            problem = (
-                "is a pickle, which may run any code as it is read, so training does not read it"
-            )
-            remedy = "turn it into a file of tensors with tools/convert_weights.py"
-        else:
-            foreign = re.search(r"GLOBAL ([\w.]+)", str(error))
-            more = "is damaged, or holds more than tensors and plain values"
-            what = f"holds {foreign[1]}" if foreign else more
-            problem = f"{what}: objects may run any code as they are read"
-            remedy = "save the state_dict alone"
-        raise InputError([f"{path}: {problem}; {remedy}"]) from error
-    # A damaged file may raise almost any exception in torch.load.
+    # A damaged file may raise almost any exception in torch.load. A file that holds other objects raises one that
+    # explains how to run their code.
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise InputError([f"{path}: is damaged or no file of weights ({reason})"]) from error
+        refused = re.search(r"GLOBAL ([\w.]+)", str(error))
+        reason = f"it holds {refused[1]}" if refused else first_line(error)
+        problem = "is damaged, or holds more than tensors and plain values"
+        convert = "; tools/convert_weights.py reads .pkl files" if path.suffix == ".pkl" else ""
+        raise InputError([f"{path}: {problem} ({reason}){convert}"]) from error
     if not isinstance(content, dict):
         raise InputError([f"{path}: holds a {type(content).__name__}, not a dict of tensors"])
     return content

@@ -1,4 +1,4 @@
-"""Caffe2 pickles: every tensor by its name, and nothing but arrays is read."""
+"""Caffe2 pickles in tools/convert_weights.py: every tensor by its name, and nothing but arrays is read."""
 
 import os
 import pickle
@@ -8,9 +8,12 @@ import pytest
 import torch
 from fill import GOLDEN
 from legacy_names import caffe2_name
+from tiny import load_tool
 
 from mgexp.errors import InputError
-from mgexp.models.legacy import read_caffe2
+
+TOOL = load_tool("convert_weights")
+read_caffe2 = TOOL.read_caffe2
 
 
 def write_blobs(path, blobs, protocol=2):
@@ -65,7 +68,7 @@ def refusal(path):
 @pytest.mark.parametrize("protocol", [0, 2, 4])
 def test_a_foreign_class_is_refused_before_it_runs(protocol, tmp_path):
     path = write_blobs(tmp_path / "w.pkl", {"conv1_w": Bomb(tmp_path / "ran")}, protocol)
-    assert "refused, it names posix.system, which is no array of floats" in refusal(path)
+    assert "it names posix.system, which is no array of floats" in refusal(path)
     assert not (tmp_path / "ran").exists()
 
 
@@ -79,13 +82,13 @@ def test_flags_that_would_make_numpy_follow_any_pointer_do_nothing(tmp_path):
     )
     path = tmp_path / "w.pkl"
     path.write_bytes(b"\x80\x02ccollections\nOrderedDict\n(" + array + b"tR.")
-    assert "refused, it holds an array of 'O8', not of floats" in refusal(path)
+    assert "it holds an array of 'O8', not of floats" in refusal(path)
 
 
 def test_a_truncated_pickle(tmp_path):
     path = write_blobs(tmp_path / "w.pkl", {"conv1_w": np.ones(1000, np.float32)})
     path.write_bytes(path.read_bytes()[:-500])
-    assert f"{path}: is damaged or no pickle" in refusal(path)
+    assert f"{path} is no file of caffe2 weights" in refusal(path)
 
 
 def test_a_blob_that_no_rule_knows_keeps_its_name(tmp_path):
@@ -112,17 +115,43 @@ def test_every_kind_of_float_is_read(kind, order, tmp_path):
 @pytest.mark.parametrize(
     ("blobs", "message"),
     [
-        ({"conv1_w": "text"}, "conv1_w is a str, not an array of floats"),
+        ({"conv1_w": "text"}, "conv1_w is no array"),
         ({"conv1_w": np.array([{}], dtype=object)}, "holds an array of 'O8', not of floats"),
         ({"conv1_w": np.ones(1, np.int8)}, "holds an array of 'i1', not of floats"),
         ({"conv1_w": np.ones(1, ">f4")}, "holds an array of byte order '>', not '<'"),
-        ({"weight": np.ones(1)}, "no blob has a name of PySlowFast's caffe2 models (weight)"),
-        ([1], "holds a list, not a dict of arrays"),
+        ([1], "is no file of caffe2 weights"),
     ],
 )
 def test_what_is_no_file_of_weights(blobs, message, tmp_path):
     assert message in refusal(write_blobs(tmp_path / "w.pkl", blobs))
 
 
-def test_a_missing_file(tmp_path):
-    assert "there is no such file" in refusal(tmp_path / "w.pkl")
+# Blobs as they stand in the released SLOWFAST_8x8_R50.pkl and I3D_NLN_8x8_R50.pkl.
+CAFFE2 = {
+    "conv1_w": "s1.pathway0_stem.conv.weight",
+    "t_conv1_w": "s1.pathway1_stem.conv.weight",
+    "res_conv1_bn_s": "s1.pathway0_stem.bn.weight",
+    "t_res_conv1_bn_riv": "s1.pathway1_stem.bn.running_var",
+    "t_pool1_subsample_w": "s1_fuse.conv_f2s.weight",
+    "t_pool1_subsample_bn_rm": "s1_fuse.bn.running_mean",
+    "t_res4_5_branch2c_bn_subsample_w": "s4_fuse.conv_f2s.weight",
+    "t_res4_5_branch2c_bn_subsample_bn_b": "s4_fuse.bn.bias",
+    "res2_0_branch1_w": "s2.pathway0_res0.branch1.weight",
+    "res2_0_branch1_bn_b": "s2.pathway0_res0.branch1_bn.bias",
+    "res4_22_branch2a_w": "s4.pathway0_res22.branch2.a.weight",
+    "t_res5_2_branch2c_bn_s": "s5.pathway1_res2.branch2.c_bn.weight",
+    "nonlocal_conv3_1_theta_w": "s3.pathway0_nonlocal1.conv_theta.weight",
+    "nonlocal_conv4_5_g_b": "s4.pathway0_nonlocal5.conv_g.bias",
+    "nonlocal_conv4_3_bn_rm": "s4.pathway0_nonlocal3.bn.running_mean",
+    "pred_w": "head.projection.weight",
+    "pred_b": "head.projection.bias",
+}
+
+
+def test_caffe2_blobs():
+    assert {blob: TOOL.pyslowfast_name(blob) for blob in CAFFE2} == CAFFE2
+
+
+def test_what_no_rule_knows_keeps_its_name():
+    blobs = ("res2_0_branch1", "data_w", "conv1_s", "conv1_rm", "res_conv1_bn_w")
+    assert tuple(map(TOOL.pyslowfast_name, blobs)) == blobs

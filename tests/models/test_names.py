@@ -53,49 +53,6 @@ def test_every_tensor_has_its_name_in_torchvision(depth):
     assert {rename(name) for name in state} == set(theirs)
 
 
-# Blobs as they stand in the released SLOWFAST_8x8_R50.pkl and I3D_NLN_8x8_R50.pkl.
-CAFFE2 = {
-    "conv1_w": "s1.pathway0_stem.conv.weight",
-    "t_conv1_w": "s1.pathway1_stem.conv.weight",
-    "res_conv1_bn_s": "s1.pathway0_stem.bn.weight",
-    "t_res_conv1_bn_riv": "s1.pathway1_stem.bn.running_var",
-    "t_pool1_subsample_w": "s1_fuse.conv_f2s.weight",
-    "t_pool1_subsample_bn_rm": "s1_fuse.bn.running_mean",
-    "t_res4_5_branch2c_bn_subsample_w": "s4_fuse.conv_f2s.weight",
-    "t_res4_5_branch2c_bn_subsample_bn_b": "s4_fuse.bn.bias",
-    "res2_0_branch1_w": "s2.pathway0_res0.branch1.weight",
-    "res2_0_branch1_bn_b": "s2.pathway0_res0.branch1_bn.bias",
-    "res4_22_branch2a_w": "s4.pathway0_res22.branch2.a.weight",
-    "t_res5_2_branch2c_bn_s": "s5.pathway1_res2.branch2.c_bn.weight",
-    "nonlocal_conv3_1_theta_w": "s3.pathway0_nonlocal1.conv_theta.weight",
-    "nonlocal_conv4_5_g_b": "s4.pathway0_nonlocal5.conv_g.bias",
-    "nonlocal_conv4_3_bn_rm": "s4.pathway0_nonlocal3.bn.running_mean",
-    "pred_w": "head.projection.weight",
-    "pred_b": "head.projection.bias",
-}
-
-
-@pytest.mark.parametrize("blob", CAFFE2)
-def test_caffe2_blobs(blob):
-    assert names.pyslowfast_name_of_caffe2(blob) == CAFFE2[blob]
-
-
-@pytest.mark.parametrize(
-    "blob",
-    ["lr", "conv1_w_momentum", "res2_0_branch1", "data_w", "conv1_s", "conv1_rm", "res_conv1_bn_w"],
-)
-def test_what_no_rule_knows_has_no_name(blob):
-    assert names.pyslowfast_name_of_caffe2(blob) is None
-
-
-@pytest.mark.parametrize(
-    ("blob", "expected"),
-    [("lr", True), ("model_iter", True), ("conv1_w_momentum", True), ("conv1_w", False)],
-)
-def test_training_state_of_caffe2(blob, expected):
-    assert names.is_training_state_of_caffe2(blob) is expected
-
-
 @pytest.mark.parametrize("naming", names.RENAMINGS)
 @pytest.mark.parametrize(
     ("model", "name"),

@@ -91,7 +91,7 @@ def test_the_arguments_of_a_training_are_passed_over(tmp_path):
 def test_a_foreign_class(tmp_path):
     torch.save({"model_state": OURS, "extra": Foreign()}, tmp_path / "weights.pyth")
     message = refusal(tmp_path / "weights.pyth")
-    assert "holds test_weights.Foreign: objects may run any code" in message
+    assert "holds test_weights.Foreign" in message
 
 
 def test_a_checkpoint_with_an_average_gives_the_average(tmp_path):

@@ -65,9 +65,8 @@ def test_a_legacy_pickle_to_ours(model, convert, tmp_path):
         caffe2_name(n): v.numpy() for n, v in pyslowfast_state(model).items() if caffe2_name(n)
     }
     (tmp_path / "theirs.pkl").write_bytes(pickle.dumps({"blobs": blobs}, protocol=2))
-    code, _, err = convert(tmp_path / "theirs.pkl", tmp_path / "ours.safetensors")
+    code, _, _ = convert(tmp_path / "theirs.pkl", tmp_path / "ours.safetensors")
     assert code == 0
-    assert "A pickle is a program" in err
     found = read_weights(tmp_path / "ours.safetensors").tensors
     weights = {n: v for n, v in model.state_dict().items() if not n.endswith("tracked")}
     assert found.keys() == weights.keys()
