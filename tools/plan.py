@@ -33,7 +33,7 @@ from mgexp.dist import device_of, device_problems
 from mgexp.errors import InputError, collected, raise_problems
 from mgexp.multigrid.schedule import Schedule
 from mgexp.options import ToolParser, add_import_option, run_tool, say, too_small, without_folder
-from mgexp.plan.measure import Measurement, build_checked_schedule, measure_row
+from mgexp.plan.measure import Measurement, build_checked_schedule, build_measurement
 from mgexp.plan.predict import Resources, RowPrediction, predict
 from mgexp.run.environment import describe, num_cores
 from mgexp.run.files import write_json
@@ -84,7 +84,7 @@ def main(arguments: list[str]) -> int:
     measured, predictions = {}, {}
     for row in rows:
         say(f"measuring {row.name}")
-        measured[row.name] = measure_row(row.cfg, row.schedule, options.steps)
+        measured[row.name] = build_measurement(row.cfg, row.schedule, options.steps)
         predictions[row.name] = predict_row(row, measured[row.name])
     plan = {
         "version": PLAN_VERSION,

@@ -74,7 +74,7 @@ class Measurement:
         return [[*size, float(f"{value:.4g}")] for size, value in sorted(seconds.items())]
 
 
-def measure_row(cfg: Config, schedule: Schedule, num_steps: int) -> Measurement:
+def build_measurement(cfg: Config, schedule: Schedule, num_steps: int) -> Measurement:
     """Time the loading of a clip of each kind, and ``num_steps`` steps of each shape of ``schedule``.
 
     Raises InputError if a video or the memory fails.

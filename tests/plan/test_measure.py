@@ -6,14 +6,14 @@ from tiny import data_keys, tiny_config
 from mgexp.errors import InputError
 from mgexp.multigrid.schedule import StepShape, step_counts
 from mgexp.plan.loading import kinds_of, phase_loads
-from mgexp.plan.measure import Measurement, build_checked_schedule, measure_row
+from mgexp.plan.measure import Measurement, build_checked_schedule, build_measurement
 from mgexp.plan.timing import TimedSteps
 
 
 def test_every_shape_and_kind_of_clip_is_measured(tiny_data, tmp_path):
     cfg = tiny_config(tmp_path, data_keys(tiny_data))
     schedule = build_checked_schedule(cfg, [], 24)
-    found = measure_row(cfg, schedule, num_steps=1)
+    found = build_measurement(cfg, schedule, num_steps=1)
     assert found.steps.keys() == step_counts(schedule).keys()
     assert found.clips.keys() == {*kinds_of(phase_loads(schedule))}
     assert all(value > 0 for value in found.clips.values())
