@@ -2,7 +2,6 @@
 
     python tools/collect.py runs
     python tools/collect.py runs/quickstart --json
-    python tools/collect.py --site site             all tables as a static site, for instance for GitHub Pages
 
 The tables are experiments/README.md. Runs of your own YAMLs or videos, and smoke runs, are "own rows": they get a
 report and nothing else. If the runs below a folder differ in values, as in a sweep, its report has a line for each
@@ -25,11 +24,11 @@ from mgexp.config.study import BUDGET, row_yamls
 from mgexp.config.values import EXPERIMENTS
 from mgexp.data.classes import read_class_names
 from mgexp.errors import InputError, raise_problems
-from mgexp.figures.report_figures import report_with_figures, stored_curves
-from mgexp.options import ToolParser, add_import_option, local_folder, run_tool, without_folder
+from mgexp.figures.report_figures import report_with_figures
+from mgexp.options import ToolParser, add_import_option, run_tool, without_folder
 from mgexp.results.collect import Collected, append_results
 from mgexp.results.load import read_result
-from mgexp.results.page import write_page, write_site
+from mgexp.results.page import write_page
 from mgexp.results.value_table import write_value_report
 from mgexp.run.folder import ExperimentsDir, RunsDir, find_row_folders, find_runs
 
@@ -38,12 +37,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = ToolParser(__doc__)
     add_import_option(parser)
-    parser.add_argument(
-        "runs", type=Path, nargs="?", help="folder that holds run folders at any depth"
-    )
-    parser.add_argument(
-        "--site", type=local_folder, metavar="DIR", help="write all tables as a site"
-    )
+    parser.add_argument("runs", type=Path, help="folder that holds run folders at any depth")
     parser.add_argument(
         "--results",
         type=Path,
@@ -53,29 +47,21 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     text = "names of the classes, as DATA.CLASSES takes (default: those that the runs keep)"
     parser.add_argument("--classes", type=Path, help=text)
     parser.add_argument("--json", action="store_true", help="print for machines")
-    options = parser.parse_args(arguments)
-    if options.runs is None and options.site is None:
-        parser.error("name a folder of runs, or --site DIR")
-    return options
+    return parser.parse_args(arguments)
 
 
 def main(arguments: list[str]) -> int:
     """Collect and print."""
     options = parse(arguments)
-    summary = Summary(Collected(), (), None)
     raise_problems(without_folder({"--results": options.results}))
     names = read_class_names(options.classes) if options.classes else ()
-    if options.runs:
-        summary = collect(options.runs, options.results, EXPERIMENTS, names)
-    if options.site:
-        index = write_site(ExperimentsDir(EXPERIMENTS), options.site, stored_curves)
-        summary = summary._replace(site=index)
+    summary = collect(options.runs, options.results, EXPERIMENTS, names)
     print(simplejson.dumps(summary.as_json(), indent=2) if options.json else summary.as_text())
     return 2 if summary.collected.refused else 0
 
 
 class Summary(NamedTuple):
-    """The result of `collect`: what it appended, and the report.md, the tables and the site that it wrote.
+    """The result of `collect`: what it appended, and the report.md and the tables that it wrote.
 
     `tables` is None if another results.csv was given or if all runs are own rows, because experiments/README.md
     then stays as it was.
@@ -84,7 +70,6 @@ class Summary(NamedTuple):
     collected: Collected
     reports: tuple[Path, ...]
     tables: Path | None
-    site: Path | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return lists and paths for ``--json``."""
@@ -98,7 +83,6 @@ class Summary(NamedTuple):
             "not_rows": {str(run): problems for run, problems in done.not_rows.items()},
             "refused": {str(run): problems for run, problems in done.refused.items()},
             "tables": str(self.tables) if self.tables else None,
-            "site": str(self.site) if self.site else None,
         }
 
     def as_text(self) -> str:
@@ -120,7 +104,6 @@ class Summary(NamedTuple):
                 )
             ]
         lines += [("tables", self.tables)] if self.tables else []
-        lines += [("site", self.site)] if self.site else []
         return "\n".join(f"{word:<12}{what}" for word, what in lines)
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from matplotlib.colors import PowerNorm
 
 from mgexp.config.study import STUDY_YAML, row_yamls
-from mgexp.figures.curves import curves_block
 from mgexp.figures.schedule import MAX_ROWS, draw_schedule
 from mgexp.figures.scores import (
     MANY_ROWS,
@@ -21,8 +20,8 @@ from mgexp.figures.scores import (
 )
 from mgexp.figures.seconds import draw_seconds
 from mgexp.figures.style import PrintFigure, printed, row_label
-from mgexp.results.gallery import Gallery
-from mgexp.results.html import Block, Picture
+from mgexp.results.gallery import gallery_html, mistakes_table, read_mistakes
+from mgexp.results.html import Picture
 from mgexp.results.load import load_comparison
 from mgexp.results.model import Comparison, Row
 from mgexp.results.report import render, write_report
@@ -99,13 +98,13 @@ def report_with_figures(
     comparison, rows = load_results(folder)
     comparison = comparison.with_class_names(class_names, folder)
     pictures = draw_figures(comparison, rows)
-    gallery = Gallery(folder, comparison)
-    blocks = [one for one in (curves_block(comparison, rows), gallery.block()) if one]
+    mistakes = read_mistakes(folder, comparison)
     # The runs of a project lie in its folder runs/.
     whole = folder.resolve()
     place = whole.parent if whole.name == RUNS else whole
-    text = render(place.name, comparison, pictures, expected_rows, gallery.lines(), _claim(place))
-    write_report(RunsDir(output or folder), text, pictures, blocks)
+    lines = mistakes_table(mistakes)
+    text = render(place.name, comparison, pictures, expected_rows, lines, _claim(place))
+    write_report(RunsDir(output or folder), text, pictures, gallery_html(mistakes))
 
 
 def _claim(folder: Path) -> list[str]:
@@ -119,15 +118,6 @@ def _claim(folder: Path) -> list[str]:
         f"The claim is in {claim}, and `tools/study.py` writes the verdicts on it into {page}.",
         "",
     ]
-
-
-def stored_curves(folder: Path) -> list[Block]:
-    """Make the curves of the runs that are stored beside the YAMLs of ``folder``; none without such runs."""
-    # Most tables have no runs. To count the FLOPs of their schedules as well would take many minutes.
-    if not load_comparison(folder).finished:
-        return []
-    block = curves_block(*load_results(folder))
-    return [block] if block else []
 
 
 def load_results(folder: Path) -> tuple[Comparison, tuple[RowSchedule, ...]]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 from mgexp.results.estimates import estimate_mean, estimate_ratio, wilson_interval
 from mgexp.results.evidence import VideoDifference, compare_videos, is_constant
-from mgexp.results.html import Block, Picture, to_html
+from mgexp.results.html import Picture, to_html
 from mgexp.results.model import COARSE_CONTROL, Comparison, Pair, Row, Run
 from mgexp.results.tables import (
     INTERVAL,
@@ -41,8 +41,8 @@ from mgexp.text import counted
 NUM_CLASSES_SHOWN = 5
 """The number of the worst classes, and of the most confused pairs, in a report. Assumption: nobody reads more."""
 
-CURVES, MISTAKES = "During training", "Mistakes, or the least sure right answers"
-"""Headings of sections that have more in HTML than in Markdown."""
+MISTAKES = "Mistakes"
+"""The heading of the section that has pictures of the videos in HTML."""
 
 WORDS_OF_CLASSES = ("class", "taken for", "most often taken for")
 """Columns that hold the name of a class."""
@@ -71,13 +71,13 @@ CLOCKS = """\
 
 
 def write_report(
-    place: RunsDir, text: str, pictures: Sequence[Picture] = (), blocks: Sequence[Block] = ()
+    place: RunsDir, text: str, pictures: Sequence[Picture] = (), gallery: str = ""
 ) -> None:
-    """Write report.md with the ``text``, report.html and figures/. ``blocks`` are only in report.html."""
+    """Write report.md with the ``text``, report.html and figures/. The ``gallery`` is only in report.html."""
     place.root.mkdir(parents=True, exist_ok=True)
     write_pictures(place, pictures)
     atomic_write_text(place.report_md, text)
-    atomic_write_text(place.report_html, to_html(text, pictures, blocks))
+    atomic_write_text(place.report_html, to_html(text, pictures, gallery, MISTAKES))
 
 
 def write_pictures(folder: RunsDir, pictures: Sequence[Picture]) -> None:
@@ -113,7 +113,7 @@ def render(
             ("Rows", _row_table(comparison) + _machine_lines(comparison)),
             ("Against the baseline", of_gains + _difference_table(comparison)),
             ("Video by video", video_table(videos.items())),
-            (CURVES, shown.get("accuracy", [])[:-1]),
+            ("During training", shown.get("accuracy", [])[:-1]),
             ("At equal FLOPs", shown.get("equal_flops", []) + _equal_flops_table(comparison)),
             ("Where the time went", shown.get("seconds", []) + time_table(comparison.timed)),
             ("Controls", control_table(comparison)),

@@ -1,6 +1,5 @@
 """From files to the figures of a report, and the squares of the confusion figure."""
 
-import re
 from dataclasses import replace
 
 import pytest
@@ -14,14 +13,11 @@ from mgexp.figures.report_figures import (
     draw_figures,
     load_results,
     remove_others,
-    stored_curves,
 )
 from mgexp.models.build import build_model
 from mgexp.models.cost import macs_by_shape, products_by_shape
-from mgexp.results.load import write_stored
 from mgexp.results.model import Row
 from mgexp.run.confusion import Confusion
-from mgexp.run.folder import RunsDir
 
 SMALL = {
     "TRAIN": {"BATCH_SIZE": 8},
@@ -55,15 +51,6 @@ def test_a_row_is_its_schedule_over_the_videos_of_its_yaml(tmp_path):
     (row,) = load_rows(tmp_path)
     assert row.schedule.total_steps == 400
     assert [*row.macs] == [(8, 64)]
-
-
-def test_stored_curves_have_the_axes_of_a_report_and_tables_without_runs_have_none(tmp_path):
-    write(tmp_path / "baseline.yaml")
-    assert stored_curves(tmp_path) == []
-    write_stored(RunsDir(tmp_path).stored_jsonl, comparison(run("baseline")))
-    (block,) = stored_curves(tmp_path)
-    axes = re.findall(r"<option[^>]*>([^<]*)", block.html)
-    assert axes == ["training FLOPs (10¹²)", "training steps", "training time (seconds)"]
 
 
 def test_a_row_of_an_unknown_number_of_videos_is_left_out(tmp_path):

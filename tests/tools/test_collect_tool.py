@@ -90,7 +90,6 @@ def test_a_run_with_other_values_is_refused_with_both(collect, runs, tmp_path):
         "unfinished": [str(unfinished.root)],
         "reports": [str(runs / "report.md")],
         "tables": str(tmp_path / "experiments" / "README.md"),
-        "site": None,
         "not_rows": {},
         "refused": {
             str(run.root): [
@@ -203,17 +202,3 @@ def test_a_sweep_gets_a_line_for_each_value(collect, runs, tmp_path):
         f"tables      {tmp_path / 'experiments' / 'README.md'}",
     ]
     assert "| quickstart/baseline | 0.4 | seed 1 |" in (runs.parent / "report.md").read_text()
-
-
-def test_a_site_needs_no_runs(collect, tmp_path, monkeypatch, capsys):
-    tool = load_tool("collect")
-    monkeypatch.setattr(tool, "EXPERIMENTS", tmp_path / "experiments")
-    assert tool.main(["--site", str(tmp_path / "site")]) == 0
-    assert capsys.readouterr().out == f"site        {tmp_path / 'site' / 'index.html'}\n"
-    assert (tmp_path / "site" / "quickstart" / "index.html").exists()
-
-
-def test_neither_runs_nor_a_site_is_a_wrong_command(monkeypatch, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        load_tool("collect").main([])
-    assert "name a folder of runs, or --site DIR" in capsys.readouterr().err
