@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mgexp.results.load import as_line, write_lines
-from mgexp.results.model import Evaluation, Run
+from mgexp.results.load import add_to_store, export_results
+from mgexp.results.model import Evaluation, Row, Run
 from mgexp.run.confusion import Confusion
-from mgexp.run.folder import ExperimentsDir
+from mgexp.run.folder import ExperimentsDir, RunsDir
 
 CPU, GPU = "Test CPU", "Test GPU"
+OTHER_SECONDS = ("evaluate", "precise_bn", "checkpoint", "shape_warmup")
 
 
 def result(
@@ -31,8 +32,11 @@ def result(
     environment: Mapping[str, Any] | None = None,
     evaluations: tuple[Evaluation, ...] = (),
     confusion: Confusion | None = None,
+    other_cores: float | None = None,
+    is_untimed: bool = False,
+    recipe: str = "",
 ) -> Run:
-    """A line of results.csv, or a run with more than that."""
+    """A run."""
     return Run(
         experiment=experiment,
         row=experiment.rpartition("/")[2],
@@ -54,8 +58,12 @@ def result(
         commit=commit,
         date=date,
         environment=environment or {},
+        other_seconds=dict.fromkeys(OTHER_SECONDS, 0.0),
         evaluations=evaluations,
         confusion=confusion,
+        other_cores=other_cores,
+        is_untimed=is_untimed,
+        recipe=recipe,
     )
 
 
@@ -68,6 +76,10 @@ def experiments_with(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     experiments = ExperimentsDir(root)
-    write_lines(experiments.results_csv, [as_line(one) for one in results])
+    for run in results:
+        path = RunsDir((root / run.experiment).parent).stored_jsonl
+        path.parent.mkdir(parents=True, exist_ok=True)
+        add_to_store(path, [Row(run.experiment.rpartition("/")[2], {run.seed: run})])
+    export_results(experiments)
     experiments.published_csv.write_text(f"experiment,metric,value,source,note\n{published}")
     return experiments

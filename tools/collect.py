@@ -1,13 +1,14 @@
-"""Append finished runs to experiments/results.csv, then write the report of each folder of rows and all tables.
+"""Store finished runs beside their YAMLs, then write the report of each folder of rows and all tables.
 
     python tools/collect.py runs
     python tools/collect.py runs/quickstart --json
+    python tools/collect.py runs/quickstart --reports-only
 
-The tables are experiments/README.md. Runs of your own YAMLs or videos, and smoke runs, are "own rows": they get a
-report and nothing else. If the runs below a folder differ in values, as in a sweep, its report has a line for each
-value. A run of a row that was given other values than its YAML's is reported as "not a row" and skipped. Exit 0;
-2 if a run was refused because its YAML now says something else, or if a file cannot be understood; 4 stopped by
-Ctrl-C.
+A run is stored in runs.jsonl in the folder of its YAML. The tables are experiments/README.md, and results.csv has
+the same runs. Runs of your own YAMLs or videos, and smoke runs, are "own rows": they only get a report. If the
+runs below a folder differ in values, as in a sweep, its report has a line for each value. A run of a row that was
+given other values than its YAML's is reported as "not a row" and skipped. Exit 0; 2 if a run was refused because
+its YAML now says something else, or if a file cannot be understood; 4 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ import simplejson
 from mgexp.config.study import BUDGET, row_yamls
 from mgexp.config.values import EXPERIMENTS
 from mgexp.data.classes import read_class_names
-from mgexp.errors import InputError, raise_problems
+from mgexp.errors import InputError
 from mgexp.figures.report_figures import report_with_figures
-from mgexp.options import ToolParser, add_import_option, run_tool, without_folder
-from mgexp.results.collect import Collected, append_results
+from mgexp.options import ToolParser, add_import_option, run_tool
+from mgexp.results.collect import Collected, store_runs
 from mgexp.results.load import read_result
 from mgexp.results.page import write_page
 from mgexp.results.value_table import write_value_report
@@ -38,12 +39,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = ToolParser(__doc__)
     add_import_option(parser)
     parser.add_argument("runs", type=Path, help="folder that holds run folders at any depth")
-    parser.add_argument(
-        "--results",
-        type=Path,
-        default=EXPERIMENTS / "results.csv",
-        help="another table than experiments/results.csv; experiments/README.md stays as it is then",
-    )
+    parser.add_argument("--reports-only", action="store_true", help="leave experiments/ as it is")
     text = "names of the classes, as DATA.CLASSES takes (default: those that the runs keep)"
     parser.add_argument("--classes", type=Path, help=text)
     parser.add_argument("--json", action="store_true", help="print for machines")
@@ -53,18 +49,16 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def main(arguments: list[str]) -> int:
     """Collect and print."""
     options = parse(arguments)
-    raise_problems(without_folder({"--results": options.results}))
     names = read_class_names(options.classes) if options.classes else ()
-    summary = collect(options.runs, options.results, EXPERIMENTS, names)
+    summary = collect(options.runs, EXPERIMENTS, names, options.reports_only)
     print(simplejson.dumps(summary.as_json(), indent=2) if options.json else summary.as_text())
     return 2 if summary.collected.refused else 0
 
 
 class Summary(NamedTuple):
-    """The result of `collect`: what it appended, and the report.md and the tables that it wrote.
+    """The result of `collect`: what it stored, and the report.md and the tables that it wrote.
 
-    `tables` is None if another results.csv was given or if all runs are own rows, because experiments/README.md
-    then stays as it was.
+    `tables` is None if experiments/README.md stayed as it was, as for own rows alone.
     """
 
     collected: Collected
@@ -109,36 +103,33 @@ class Summary(NamedTuple):
 
 def collect(
     runs: Path,
-    results_csv: Path,
     experiments_root: Path,
     class_names: Sequence[str] = (),
+    reports_only: bool = False,
 ) -> Summary:
-    """Append every finished run below `runs` to results.csv. Write the report of every folder, and the tables.
+    """Store every finished run below `runs`. Write the report of every folder, and the tables.
 
-    A report also lists the rows that have a YAML but were not run. The tables are written only for the results.csv
-    of `experiments_root`, and not for own rows alone. `class_names` names the classes 0, 1, … in every report.
-    Raises InputError if there is no run, or if a file cannot be understood.
+    A report also lists the rows that have a YAML but were not run. The tables are not written for own rows alone.
+    `class_names` names the classes 0, 1, … in every report. Raises InputError if there is no run, or if a file
+    cannot be understood.
     """
     found = find_runs(runs)
     if not found:
         raise InputError([f"{runs}: holds no run folder; train one with tools/run_net.py"])
-    collected = append_results(found, results_csv, experiments_root)
+    experiments = ExperimentsDir(experiments_root)
+    collected = Collected() if reports_only else store_runs(found, experiments)
     reported = folders_to_report(find_row_folders(runs))
     for folder in reported:
         report_with_figures(folder.root, expected_rows(folder, experiments_root), class_names)
     if runs not in [folder.root for folder in reported] and (values := write_value_report(runs)):
         reported = (*reported, values)
-    experiments = ExperimentsDir(experiments_root)
-    is_own = collected.own and not (
-        collected.added or collected.skipped or collected.not_rows or collected.refused
-    )
-    is_of_page = not is_own and results_csv.resolve() == experiments.results_csv.resolve()
-    if is_of_page:
+    has_rows = collected.added or collected.skipped or collected.not_rows or collected.refused
+    if has_rows:
         write_page(experiments)
     return Summary(
         collected,
         tuple(folder.report_md for folder in reported),
-        experiments.readme_md if is_of_page else None,
+        experiments.readme_md if has_rows else None,
     )
 
 

@@ -34,8 +34,7 @@ for order in $controls; do
     "$PYTHON" tools/run_net.py --cfg experiments/quickstart/baseline.yaml --seed "$seed" \
         TRAIN.ENABLE False TEST.FRAME_ORDER "$order"
 done
-"$PYTHON" tools/collect.py runs/quickstart --results runs/quickstart/results.csv \
-    --classes data/quickstart/classes.txt
+"$PYTHON" tools/collect.py runs/quickstart --reports-only --classes data/quickstart/classes.txt
 echo
 cat runs/quickstart/report.md
 echo

@@ -14,9 +14,9 @@ In detail:
 If study.py is killed, its run continues, and the next start waits for it.
 The runs are interleaved: every row with seed 0, then every row with seed 1, and so on. Each is a run of run_net.py
 in runs/<experiment>/seed<N>. For a FOLDER outside experiments/, such as tools/own_data.py writes, it is in
-FOLDER/runs/<row>/seed<N>. After each run, its result is stored in runs.jsonl beside study.yaml, and in results.csv
-of experiments/. Then README.md is written, and at the end the verdicts are printed. A run that is stored is done,
-also without its folder.
+FOLDER/runs/<row>/seed<N>. After each run, its result is stored in runs.jsonl beside study.yaml, and exported to
+results.csv of experiments/. Then README.md is written, and at the end the verdicts are printed. A run that is
+stored is done, also without its folder.
 The code of all runs of one call is the code at its start.
 With Slurm, a call submits the runs that are missing, collects those that are finished, and returns 0. It uses the
 code and the YAMLs of an earlier call while runs of that call are queued or running.
@@ -49,8 +49,9 @@ from mgexp.launch.sweep import Sweep, SweepRun, age_of_code, check_sweep, freeze
 from mgexp.launch.sweep_state import IN_HAND, states
 from mgexp.options import ToolParser, add_import_option, not_positive, run_tool, say
 from mgexp.registry import imported
-from mgexp.results.collect import Gathered, append_results, gather_runs, store_gathered
+from mgexp.results.collect import Gathered, gather_runs, store_gathered
 from mgexp.results.html import Picture
+from mgexp.results.load import export_results
 from mgexp.results.model import row_order
 from mgexp.results.page import write_page
 from mgexp.results.report import write_pictures
@@ -67,7 +68,7 @@ from mgexp.results.study_state import (
     unfinished_lines,
     verdict_table,
 )
-from mgexp.run.files import atomic_write_text, free_path, lock_file, short_path, understanding
+from mgexp.run.files import atomic_write_text, lock_file, short_path, understanding
 from mgexp.run.folder import RUNS, ExperimentsDir, RunDir, RunsDir, SweepDir, default_run_dir
 from mgexp.text import counted, duration
 from mgexp.train.result import Outcome
@@ -93,11 +94,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         type=float,
         metavar="M",
         help="start no run that would end later than in M minutes (the time of the first run is unknown)",
-    )
-    add(
-        "--repeat-busy",
-        action="store_true",
-        help="train runs again if other programs used their cores",
     )
     instead = parser.add_mutually_exclusive_group().add_argument
     instead(
@@ -139,7 +135,7 @@ def run(options: argparse.Namespace) -> int:
         problems.append(f"--{unused}: --launcher {options.launcher} cannot use it; leave it out")
     if options.only_page or options.status:
         option = "--status" if options.status else "--only-page"
-        names = ["minutes", "repeat_busy", "parallel", *USED_BY]
+        names = ["minutes", "parallel", *USED_BY]
         given = [name.replace("_", "-") for name in names if getattr(options, name)]
         given += ["launcher"] if options.launcher == "slurm" else []
         problems += [f"--{name}: {option} trains nothing; leave one of them out" for name in given]
@@ -157,8 +153,6 @@ def run(options: argparse.Namespace) -> int:
         if options.only_page:
             finish(board)
             return 0
-        if options.repeat_busy:
-            board.set_busy_aside()
         outcome = (
             submit(board, resources, options)
             if options.launcher == "slurm"
@@ -176,15 +170,11 @@ def finish(board: Board) -> None:
 
 
 class Board:
-    """What is done of a study, and where its runs are.
-
-    ``again`` has the rows and seeds of busy runs, which count as missing until they are trained again.
-    """
+    """What is done of a study, and where its runs are."""
 
     def __init__(self, study: Study, overrides: tuple[str, ...] = ()) -> None:
         self.study = study
         self.overrides = overrides
-        self.again: set[tuple[str, int]] = set()
         self.gathered: Gathered = gather_runs(study, self.run_dirs)
         self.few_steps = few_steps_text(study)
 
@@ -271,7 +261,7 @@ class Board:
         key = (task.row, task.seed)
         run = self.gathered.runs.get(key)
         if run is None or not task.is_control:
-            return run is not None and key not in self.again
+            return run is not None
         return (
             run.control(task.frame_order) is not None or not self.trained_dir(*key).model.exists()
         )
@@ -295,16 +285,6 @@ class Board:
         left = self.left()
         table = status_table(self.study, self.gathered)
         return "\n".join([table, *unfinished_lines(left, self.run_dirs), self.describe(left)])
-
-    def set_busy_aside(self) -> None:
-        """Rename the folders of busy runs, so that they are trained again."""
-        for key, one in self.gathered.runs.items():
-            if one.key in self.gathered.comparison.busy:
-                self.again.add(key)
-                # A folder without a result is that of the new training, which an earlier start began.
-                for folder in self.run_dirs(*key):
-                    if folder.result_json.exists():
-                        folder.root.rename(free_path(folder.root, "busy"))
 
     # --- what is written
 
@@ -337,9 +317,7 @@ class Board:
         by_name = {one.name: one for one in schedules}
         results = StudyResults(study, self.gathered, folds, self.few_steps, by_name)
         if self.root:
-            folders = [folder for key in self.gathered.runs for folder in self.run_dirs(*key)]
-            existing = [folder for folder in folders if folder.result_json.exists()]
-            append_results(existing, ExperimentsDir(self.root).results_csv, self.root)
+            export_results(ExperimentsDir(self.root))
         place = RunsDir(study.folder)
         if with_figures:
             pictures = draw(results)
@@ -364,7 +342,7 @@ def draw(results: StudyResults) -> list[Picture]:
     every = results.schedules.values()
     named = (replace(one, name=results.name_in_figures(one.name)) for one in every)
     schedules = sorted(named, key=lambda one: row_order(one.name))
-    gains = [gain for pair in results.pairs if (gain := gain_of(pair, pair.fair))]
+    gains = [gain for pair in results.pairs if (gain := gain_of(pair))]
     return draw_figures(results.for_figures, schedules, gains, results.study.margin)
 
 
@@ -399,7 +377,6 @@ def train(board: Board, resources: Resources, options: argparse.Namespace) -> Ou
             if outcome not in (Outcome.OK, Outcome.MISSED):
                 say(f"{what}: {outcome.name.lower()}; start the same command again to continue")
                 return outcome
-            board.again.discard((task.row, task.seed))
             board.update()
             if not board.is_done(task):
                 problems = board.gathered.refused.get(folder.root, ())
@@ -407,8 +384,8 @@ def train(board: Board, resources: Resources, options: argparse.Namespace) -> Ou
     if waiting := {task.row for task in board.left()}:
         names, pairs = ", ".join(sorted(waiting)), board.study.seconds_pairs
         say(
-            f"{names}: needs {counted(pairs, 'pair')} of the row and the baseline in one quiet sitting first, "
-            "and no seed is left that could give one: raise the seeds of both in study.yaml, or see --repeat-busy"
+            f"{names}: needs {counted(pairs, 'pair')} of the row and the baseline whose seconds count, "
+            "and no seed is left that could give one: raise the seeds of both in study.yaml"
         )
         return Outcome.INTERRUPTED
     return Outcome.MISSED if missed else Outcome.OK

@@ -177,7 +177,7 @@ def _picture(
         caption += f" The dashed line is the margin of {counted(margin, 'point')}."
     if name == "accuracy" and len(comparison.timed.runs) < len(comparison.runs):
         caption += (
-            " A run whose seconds do not count, or that trained on another machine than most, has no place over "
+            " A run whose seconds do not count, or that trained in another setting than most, has no place over "
             "the training time."
         )
     return Picture(name, alt, caption, png, svg)

@@ -210,24 +210,20 @@ class Gain(NamedTuple):
         return f"{row_label(self.name)}{base}: {ratios}, {points_text(self.points.mean)} points"
 
 
-def gain_of(pair: Pair, timed: Pair) -> Gain | None:
-    """Return what the row of ``pair`` gains, with the seconds of ``timed``; None if nothing can be compared.
-
-    ``timed`` has the seeds of ``pair`` whose seconds count.
-    """
-    timed = timed.timed
+def gain_of(pair: Pair) -> Gain | None:
+    """Return what the row of ``pair`` gains; None if nothing can be compared."""
     if not (pair.flop_saving and pair.difference):
         return None
-    points = timed.difference.each if timed.difference else ()
+    points = pair.timed.difference.each if pair.timed.difference else ()
     return Gain(
-        pair.own.name, pair.base.name, timed.speed_up, pair.flop_saving, pair.difference, points
+        pair.own.name, pair.base.name, pair.speed_up, pair.flop_saving, pair.difference, points
     )
 
 
 def gains_of(comparison: Comparison) -> list[Gain]:
     """List the gain of each row that can be compared with the baseline."""
     pairs = [comparison.pair(row) for row in comparison.compared]
-    return [gain for pair in pairs if (gain := gain_of(pair, pair))]
+    return [gain for pair in pairs if (gain := gain_of(pair))]
 
 
 def draw_speed_up(

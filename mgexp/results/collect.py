@@ -1,7 +1,8 @@
-"""Decide which finished runs are rows, append them to results.csv, and gather the runs of a study."""
+"""Decide which finished runs are rows, store them, and gather the runs of a study."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -11,36 +12,29 @@ from mgexp.config.check import PLACE_KEYS, differing_keys, recipe_digest
 from mgexp.config.load import flatten, from_yaml, load_config
 from mgexp.config.study import BUDGET, Study
 from mgexp.errors import InputError
-from mgexp.results.evidence import untime_busy
 from mgexp.results.load import (
-    as_line,
+    add_to_store,
+    export_results,
     given_keys,
-    read_lines,
-    read_result,
     read_run,
     read_stored,
-    write_lines,
-    write_stored,
 )
 from mgexp.results.model import Comparison, Row, Run
 from mgexp.results.rows import WITHOUT_TABLE
-from mgexp.run.files import lock_file, read_jsonl
-from mgexp.run.folder import SMOKE_GIVEN, RunDir, RunsDir
-
-IDENTITY = ("experiment", "row", "seed", "commit", "date")
-"""Two lines of results.csv are the same run if these cells are equal. The date is one of them, so a seed can be
-trained again at the same commit. That gives a new line, and the page counts the newest."""
+from mgexp.run.files import read_jsonl
+from mgexp.run.folder import SMOKE_GIVEN, ExperimentsDir, RunDir, RunsDir
 
 RESUMED_WITH_OVERRIDE = "was resumed with --override; train it again"
 
 
 @dataclass
 class Collected:
-    """The result of `append_results`: what it did with each run folder.
+    """The result of `store_runs`: what it did with each run folder.
 
     Runs of `own` belong to a YAML that is no row of experiments/, or are smoke runs; they get a report alone. Runs
-    of `skipped` were in results.csv already. Runs of `not_rows` had other values than their YAML, from the
-    command line or a grid. Runs of `refused` have an error. `not_rows` and `refused` list all reasons for a run.
+    of `skipped` were stored already, or a newer run of their seed was. Runs of `not_rows` had other values than
+    their YAML, from the command line or a grid. Runs of `refused` have an error. `not_rows` and `refused` list all
+    reasons for a run.
     """
 
     added: list[Path] = field(default_factory=list)
@@ -51,47 +45,46 @@ class Collected:
     refused: dict[Path, list[str]] = field(default_factory=dict)
 
 
-def append_results(runs: Sequence[RunDir], results_csv: Path, experiments_root: Path) -> Collected:
-    """Append a line for each finished run that results.csv does not hold yet. May be called again at any time.
+def store_runs(runs: Sequence[RunDir], experiments: ExperimentsDir) -> Collected:
+    """Store each finished run of a row beside its YAML, and export results.csv. May be called again at any time.
 
     A run may have another configuration than its YAML. It is "not a row" if the command line or a grid asked for
-    the difference, and it is refused otherwise. Raises InputError if results.csv has other columns.
+    the difference, and it is refused otherwise.
     """
-    known = {tuple(line[name] for name in IDENTITY) for line in read_lines(results_csv)}
-    new = []
     done = Collected()
-    for run in runs:
-        if not run.result_json.exists():
-            done.unfinished.append(run.root)
+    new: defaultdict[Path, dict[str, dict[int, Run]]] = defaultdict(lambda: defaultdict(dict))
+    for run_dir in runs:
+        if not run_dir.result_json.exists():
+            done.unfinished.append(run_dir.root)
             continue
         try:
-            result = read_result(run)
-            if is_own(run, result.experiment, experiments_root):
-                done.own.append(run.root)
+            run = read_run(run_dir)
+            if is_own(run_dir, run.experiment, experiments.root):
+                done.own.append(run_dir.root)
                 continue
-            line = as_line(result)
-            identity = tuple(line[name] for name in IDENTITY)
-            if identity in known:
-                done.skipped.append(run.root)
+            yaml = experiments.root / f"{run.experiment}.yaml"
+            path = RunsDir(yaml.parent).stored_jsonl
+            earlier = {**read_stored(path).row(yaml.stem).runs, **new[path][yaml.stem]}
+            if run.seed in earlier and earlier[run.seed].finished_at >= run.finished_at:
+                done.skipped.append(run_dir.root)
                 continue
-            asked_for, problems = _differences(run, experiments_root / f"{result.experiment}.yaml")
+            asked_for, problems = _differences(run_dir, yaml)
         except InputError as error:
-            done.refused[run.root] = list(error.problems)
+            done.refused[run_dir.root] = list(error.problems)
             continue
         # A difference that was asked for explains all others, so it comes before `problems`.
         if asked_for:
-            done.not_rows[run.root] = asked_for
+            done.not_rows[run_dir.root] = asked_for
         elif problems:
-            done.refused[run.root] = problems
+            done.refused[run_dir.root] = problems
         else:
-            known.add(identity)
-            new.append(line)
-            done.added.append(run.root)
-    if new:
-        # Another process may have appended since, and each writes the whole file.
-        with lock_file(results_csv.with_name(f".{results_csv.name}.lock"), waits=True):
-            lines = read_lines(results_csv)
-            write_lines(results_csv, [*lines, *(line for line in new if line not in lines)])
+            new[path][yaml.stem][run.seed] = run
+            done.added.append(run_dir.root)
+    if done.added:
+        for path, rows in new.items():
+            if any(rows.values()):
+                add_to_store(path, [Row(name, found) for name, found in rows.items()])
+        export_results(experiments)
     return done
 
 
@@ -209,7 +202,7 @@ def gather_runs(study: Study, run_dirs: Callable[[str, int], Iterable[RunDir]]) 
         tuple(row for row in rows if row.name in names)
         for names in (study.names, study.budget_rows)
     )
-    comparison = untime_busy(Comparison(own, shorter=shorter).timed_since(study.since))
+    comparison = Comparison(own, shorter=shorter).timed_since(study.since)
     return Gathered(comparison, tuple(others), refused)
 
 
@@ -252,14 +245,5 @@ def store_gathered(study: Study, gathered: Gathered, class_names: tuple[str, ...
     found = gathered.comparison.with_class_names(names, where)
     for path, rows in ((place, found.rows), (budget, found.shorter)):
         if any(row.runs for row in rows):
-            write_stored(path, Comparison(_and_stored(rows, path), names))
+            add_to_store(path, rows, names)
     return replace(gathered, comparison=found)
-
-
-def _and_stored(rows: Sequence[Row], path: Path) -> tuple[Row, ...]:
-    """Add the runs of the file ``path`` that ``rows`` do not have."""
-    found = {row.name: row for row in rows}
-    for stored in read_stored(path).rows:
-        runs = {**stored.runs, **found.get(stored.name, stored).runs}
-        found[stored.name] = Row(stored.name, dict(sorted(runs.items())))
-    return tuple(found.values())

@@ -1,38 +1,22 @@
-"""Judge a study: margins, numbers of seeds, single videos, time to target, sittings, and busy machines."""
+"""Judge a study: margins, numbers of seeds, single videos, and time to target."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Set
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
-from statistics import median, median_high, median_low, stdev
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median_high, median_low, stdev
 
 import numpy as np
 
 from mgexp.results.estimates import Z_95, Estimate, estimate_mean, t_quantile_95
-from mgexp.results.model import (
-    SITTING_SECONDS,
-    Comparison,
-    Evaluation,
-    Pair,
-    Run,
-    RunKey,
-)
+from mgexp.results.model import Evaluation, Pair, Run
 
 Z_POWER_90 = 1.2816
 """The 90 % quantile of the normal distribution: the claim is decided in 9 of 10 studies of that size."""
 MOST_SEEDS = 1000
 """A study with more seeds than this is not worth planning."""
-
-BUSY_CORES = 0.15
-"""A run is busy if other programs kept more than this many of its cores busy on average. Assumption: on two cores
-this is 7.5 % of the machine, about the spread of the seconds of undisturbed runs."""
-BUSY_RATIO = 1.2
-"""A run is busy if its steps took this many times the median of its row in the sitting. Assumption, as above."""
-LEAST_FOR_MEDIAN = 3
-"""The fewest runs of a row in a sitting whose median says what is usual."""
 
 
 # --- a claim with a margin
@@ -168,59 +152,3 @@ def speed_up_to(pair: Pair, cost: Callable[[Run], float]) -> float | None:
     ratios = [base / own for own, base in both if min(own, base) < math.inf]
     middle = (median_low(ratios), median_high(ratios)) if ratios else (0.0, math.inf)
     return None if middle == (0.0, math.inf) else math.sqrt(math.prod(middle))
-
-
-# --- sittings, and runs beside other work
-
-
-def started_at(run: Run) -> datetime:
-    """Return when a run started. A run that was interrupted counts as if its seconds had no gap."""
-    return run.finished_at - timedelta(seconds=run.program_seconds)
-
-
-def sittings(runs: Iterable[Run]) -> list[list[Run]]:
-    """Group runs into sittings: runs that followed each other within an hour, on one machine, with one commit.
-
-    The sittings are in the order of their starts, and the runs of each in the order of their ends.
-    """
-    groups: list[list[Run]] = []
-    last: dict[tuple[str, str], list[Run]] = {}
-    for run in sorted(runs, key=lambda one: one.finished_at):
-        place = (run.commit, run.machine)
-        group = last.get(place)
-        if (
-            group is None
-            or (started_at(run) - group[-1].finished_at).total_seconds() > SITTING_SECONDS
-        ):
-            group = last[place] = []
-            groups.append(group)
-        group.append(run)
-    return sorted(groups, key=lambda group: min(map(started_at, group)))
-
-
-def busy_runs(runs: Iterable[Run]) -> Set[RunKey]:
-    """Find the runs beside which other programs worked."""
-    found = set()
-    for sitting in sittings(runs):
-        rows: defaultdict[str, list[Run]] = defaultdict(list)
-        for run in sitting:
-            rows[run.experiment].append(run)
-        for same in rows.values():
-            usual = median(run.steady_seconds / run.steps for run in same)
-            found |= {
-                run.key
-                for run in same
-                if (run.other_cores or 0.0) > BUSY_CORES
-                or (
-                    len(same) >= LEAST_FOR_MEDIAN
-                    and run.steady_seconds / run.steps > BUSY_RATIO * usual
-                )
-            }
-    return found
-
-
-def untime_busy(comparison: Comparison) -> Comparison:
-    """Find the busy runs, also among the shorter baselines. Mark that their seconds do not count."""
-    rows = (*comparison.rows, *comparison.shorter)
-    busy = busy_runs(run for row in rows for run in row.runs.values())
-    return replace(comparison.without_seconds(lambda run: run.key in busy), busy=busy)

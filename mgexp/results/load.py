@@ -1,7 +1,7 @@
-"""Read runs from run folders, from runs.jsonl and from results.csv. Write runs.jsonl and results.csv.
+"""Read runs from run folders and from runs.jsonl. Write runs.jsonl, and export it to results.csv.
 
-results.csv has a line of numbers for each finished run of any row. runs.jsonl lies beside the YAMLs of its rows
-and keeps what their report and figures need: a few kilobytes for each run.
+runs.jsonl is the store of finished runs. It lies beside the YAMLs of its rows and keeps what their pages and
+figures need: a few kilobytes for each run.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import csv
 import io
 import shlex
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
@@ -23,13 +23,13 @@ from mgexp.config.load import from_yaml
 from mgexp.config.study import BUDGET, SHORTER_ROWS, STUDY_YAML, read_study, row_yamls
 from mgexp.errors import InputError, raise_problems
 from mgexp.registry import OwnFile
-from mgexp.results.evidence import untime_busy
 from mgexp.results.model import (
-    COLUMN_TYPES,
+    COLUMNS,
     Comparison,
     Evaluation,
     Row,
     Run,
+    RunKey,
     VideoScores,
     pack_videos,
     row_order,
@@ -38,13 +38,13 @@ from mgexp.run.confusion import Confusion, read_confusion
 from mgexp.run.files import (
     atomic_write_text,
     json_line,
+    lock_file,
     read_json,
     read_jsonl,
     short_path,
     understanding,
 )
-from mgexp.run.folder import METRIC_NAMES, SMOKE_GIVEN, RunDir, RunsDir
-from mgexp.text import shown
+from mgexp.run.folder import METRIC_NAMES, SMOKE_GIVEN, ExperimentsDir, RunDir, RunsDir
 
 MAIN_SECONDS = ("train", "steady", "input_wait", "program")
 """The clocks of result.json that have a column of their own in results.csv."""
@@ -52,17 +52,10 @@ OTHER_SECONDS = ("evaluate", "precise_bn", "checkpoint", "shape_warmup")
 """The clocks that a Run holds by name."""
 SECONDS = (*MAIN_SECONDS[:3], *OTHER_SECONDS, "program")
 """All clocks of result.json, in its order."""
-JSON_TYPES: Mapping[str, tuple[type, ...]] = {
-    "str": (str,),
-    "int": (int,),
-    "float": (int, float),
-    "float | None": (int, float, type(None)),
-}
-"""The types that a value of result.json may have, by the type of its column."""
 
 
 def load_comparison(folder: Path) -> Comparison:
-    """Read the rows of a folder, and of the folder ``BUDGET`` in it. The seconds of busy runs do not count.
+    """Read the rows of a folder, and of the folder ``BUDGET`` in it.
 
     `folder` holds run folders (runs/quickstart), or YAMLs with the runs that were stored beside them
     (experiments/quickstart), or only YAMLs. Raises InputError if it holds neither runs nor YAMLs, or if a file
@@ -75,11 +68,11 @@ def load_comparison(folder: Path) -> Comparison:
         shorter = read_stored(RunsDir(folder / BUDGET).stored_jsonl).rows
         stored = replace(read_stored(RunsDir(folder).stored_jsonl), shorter=shorter)
         has_study = (folder / STUDY_YAML).exists()
-        return untime_busy(stored.timed_since(read_study(folder).since if has_study else None))
+        return stored.timed_since(read_study(folder).since if has_study else None)
     comparison = load_runs(folder)
     if not comparison.rows:
         raise InputError([f"{folder}: holds neither runs nor the YAML of a row; give another"])
-    return untime_busy(comparison)
+    return comparison
 
 
 # --- run folders
@@ -224,47 +217,26 @@ def _yaml_of(experiment: str, run_dir: RunDir) -> str:
 
 
 def read_result(run_dir: RunDir) -> Run:
-    """Read the numbers of a run from result.json. Raises InputError if a value is missing or of another type."""
+    """Read the numbers of a run from result.json. Raises InputError if it is not what a run writes."""
     record = read_json(run_dir.result_json)
-    remedy = (
-        "remove this file and start the run's command again, which evaluates its last checkpoint"
-    )
     try:
         # A run has either top-1 and top-5 or mAP, so the other metrics may be absent. All other values must exist.
         metrics = {name: record["metrics"].get(name) for name in METRIC_NAMES}
-        clocks = {name: record["seconds"][name] for name in SECONDS}
-        seconds = {f"{name}_seconds": clocks[name] for name in MAIN_SECONDS}
-        rest = {name: record[name] for name in COLUMN_TYPES if name not in {*metrics, *seconds}}
-        other_cores = record["other_cores"]
-    except KeyError as error:
-        problem = f"{run_dir.result_json}: lacks {error}; {remedy}"
-        raise InputError([problem]) from error
-    except (TypeError, AttributeError) as error:
-        problem = f"{run_dir.result_json}: metrics or seconds are no objects ({error})"
-        raise InputError([f"{problem}; {remedy}"]) from error
-    types = {**COLUMN_TYPES, **dict.fromkeys(SECONDS, "float"), "other_cores": "float | None"}
-    every = {**metrics, **clocks, **rest, "other_cores": other_cores}
-    wrong = [
-        f"{name} = {shown(value)}"
-        for name, value in every.items()
-        if not isinstance(value, JSON_TYPES[types[name]])
-    ]
-    if metrics["top1"] is None and metrics["map"] is None:
-        wrong.append("metrics has neither top1 nor map")
-    try:
+        clocks = {name: float(record["seconds"][name]) for name in SECONDS}
+        seconds: dict[str, Any] = {f"{name}_seconds": clocks[name] for name in MAIN_SECONDS}
+        rest = {name: record[name] for name in COLUMNS if name not in {*metrics, *seconds}}
         _check_date(rest["date"])
-    except (TypeError, ValueError):
-        wrong.append(f"date = {shown(rest['date'])} is no moment with a time zone")
-    if wrong:
-        problem = f"{run_dir.result_json}: has other values than a run writes: {', '.join(wrong)}"
-        raise InputError([f"{problem}; {remedy}"])
-    return Run(
-        **metrics,
-        **seconds,
-        **rest,
-        other_cores=other_cores,
-        other_seconds=_other_seconds(clocks),
-    )
+        return Run(
+            **metrics,
+            **seconds,
+            **rest,
+            other_cores=record["other_cores"],
+            other_seconds=_other_seconds(clocks),
+        )
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        problem = f"{run_dir.result_json}: is not what a run writes ({error!r})"
+        remedy = "remove it and start the run's command again, which evaluates its last checkpoint"
+        raise InputError([f"{problem}; {remedy}"]) from error
 
 
 def _check_date(date: str) -> None:
@@ -311,7 +283,7 @@ def write_stored(path: Path, comparison: Comparison) -> None:
             clocks = {**run.other_seconds, **main}
             line = {
                 "name": row.name,
-                "result": {name: getattr(run, name) for name in COLUMN_TYPES},
+                "result": {name: getattr(run, name) for name in COLUMNS},
                 "seconds": {name: clocks[name] for name in SECONDS},
                 "environment": run.environment,
                 "evaluations": [asdict(one) for one in run.evaluations],
@@ -361,71 +333,44 @@ def read_stored(path: Path) -> Comparison:
     return Comparison(tuple(Row(name, runs) for name, runs in rows.items()), class_names)
 
 
-# --- results.csv
+def add_to_store(path: Path, rows: Sequence[Row], class_names: Sequence[str] = ()) -> None:
+    """Add runs to runs.jsonl. They replace the stored runs of the same row and seed, and all others stay.
 
-
-def read_results(results_csv: Path) -> tuple[Run, ...]:
-    """Read every line of results.csv, if it exists. Raises InputError if a cell does not fit its column."""
-    parse: dict[str, Callable[[str], Any]] = {
-        "str": str,
-        "int": int,
-        "float": float,
-        "float | None": lambda cell: float(cell) if cell else None,
-    }
-    runs = []
-    # Line 1 of the file has the names of the columns.
-    for number, line in enumerate(read_lines(results_csv), start=2):
-        try:
-            cells = {name: parse[kind](line[name]) for name, kind in COLUMN_TYPES.items()}
-            # Check the date here, where the number of its line is known.
-            _check_date(line["date"])
-        except (TypeError, ValueError) as error:
-            problem = f"{results_csv}, line {number}: {error}; restore it from git"
-            raise InputError([problem]) from error
-        runs.append(Run(**cells))
-    return tuple(runs)
-
-
-def read_lines(results_csv: Path) -> list[dict[str, str]]:
-    """Read the cells as text. `write_lines` writes them back unchanged.
-
-    Raises InputError for other columns, and for a line with more or fewer cells, as a merge of git leaves them.
+    Without ``class_names`` the stored names stay.
     """
-    if not results_csv.exists():
-        return []
-    with results_csv.open(encoding="utf-8", newline="") as file, understanding(results_csv):
-        reader = csv.DictReader(file)
-        # `fieldnames` reads from the file if it is empty.
-        columns = list(reader.fieldnames or ())
-        lines = [(reader.line_num, line) for line in reader]
-    if columns != [*COLUMN_TYPES]:
-        expected = ",".join(COLUMN_TYPES)
-        raise InputError([f"{results_csv}: first line is not {expected!r}; restore it from git"])
-    # The csv module has cells that are missing as None, and those beyond the last column below the key None.
-    raise_problems(
-        [
-            f"{results_csv}, line {number}: has not {len(columns)} cells; restore it from git"
-            for number, line in lines
-            if None in line or None in line.values()
-        ]
-    )
-    return [line for _, line in lines]
+    with lock_file(path.with_name(f".{path.name}.lock"), waits=True):
+        stored = read_stored(path)
+        merged = {row.name: row for row in rows if row.runs}
+        for row in stored.rows:
+            runs = {**row.runs, **merged.get(row.name, row).runs}
+            merged[row.name] = Row(row.name, dict(sorted(runs.items())))
+        names = tuple(class_names) or stored.class_names
+        write_stored(path, Comparison(tuple(merged.values()), names))
 
 
-def write_lines(results_csv: Path, lines: Sequence[Mapping[str, str]]) -> None:
-    """Write all lines, atomically."""
+def stored_runs(root: Path) -> list[Run]:
+    """List the runs that are stored below ``root``: the newest of each row and seed, by date."""
+    newest: dict[RunKey, tuple[datetime, bool, Run]] = {}
+    for path in sorted(root.rglob(RunsDir(root).stored_jsonl.name)):
+        study = path.parent.parent if path.parent.name == BUDGET else path.parent
+        since = read_study(study).since if (study / STUDY_YAML).exists() else None
+        for run in read_stored(path).timed_since(since).runs:
+            # A study also stores rows of other folders. Their own folder says which seconds count.
+            is_home = (root / run.experiment).parent == path.parent
+            rank = (run.finished_at, is_home)
+            if run.key not in newest or rank > newest[run.key][:2]:
+                newest[run.key] = (*rank, run)
+    return [run for _, _, run in sorted(newest.values(), key=lambda ranked: ranked[0])]
+
+
+def export_results(experiments: ExperimentsDir) -> None:
+    """Write results.csv from the stored runs of all rows: a line of numbers for each."""
     text = io.StringIO(newline="")
     # The csv module ends lines with "\r\n" by default, and then git would show every line as changed.
-    writer = csv.DictWriter(text, [*COLUMN_TYPES], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    atomic_write_text(results_csv, text.getvalue())
-
-
-def as_line(run: Run) -> dict[str, str]:
-    """Write the cells of a run as text. None becomes "". Four decimals keep 0.1 ms and 0.0001 percent."""
-    values = {name: getattr(run, name) for name in COLUMN_TYPES}
-    return {
-        name: "" if value is None else str(round(value, 4) if isinstance(value, float) else value)
-        for name, value in values.items()
-    }
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for run in stored_runs(experiments.root):
+        values = (getattr(run, name) for name in COLUMNS)
+        # Four decimals keep 0.1 ms and 0.0001 percent. The module writes None as "".
+        writer.writerow(round(v, 4) if isinstance(v, float) else v for v in values)
+    atomic_write_text(experiments.results_csv, text.getvalue())

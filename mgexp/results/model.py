@@ -9,7 +9,7 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import datetime
 from functools import cached_property
@@ -22,15 +22,12 @@ from mgexp.errors import InputError
 from mgexp.results.estimates import Estimate, estimate_mean, estimate_ratio
 from mgexp.run.confusion import Confusion, sum_confusions
 from mgexp.run.folder import METRIC_NAMES
+from mgexp.run.other_programs import is_busy
 
 BASELINE = "baseline"
 COARSE_CONTROL = "coarse"
 """The control that trains only at the coarsest shape. It is not a way to train, so tables keep it apart."""
 ROW_ORDER = (BASELINE, "short", "long", "long_short")
-
-SITTING_SECONDS = 3600.0
-"""The seconds of runs that are further apart than this are not compared. Other work on a shared machine starts and
-ends: hours later the same steps took 1.5 times as long (measured)."""
 
 
 # --- a run
@@ -94,15 +91,16 @@ class ScoreSetting(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """What can change a result besides the recipe. ``threads`` is None where it is unknown.
+    """What can change a result besides the recipe. ``threads`` and ``torch`` are None where they are unknown.
 
-    Seconds are compared only between runs that share all four. Scores need the same precision and videos. Another
+    Seconds are compared only between runs that share all of it. Scores need the same precision and videos. Another
     device or number of threads adds up in another order, which moves a score as another seed does.
     """
 
     device: str
     precision: str
     threads: object
+    torch: object
     num_train_videos: int
 
     @property
@@ -116,8 +114,8 @@ class Run:
     """A finished execution of a row. The fields without a default are the columns of results.csv, in order.
 
     Accuracies are percent. A metric that the task does not have is None. `train_seconds` includes the waiting for
-    input and the first use of each shape. `steady_seconds` leaves out the first uses. A run from results.csv has
-    only the defaults of the other fields, and one from runs.jsonl those of `is_smoke` and `command`.
+    input and the first use of each shape. `steady_seconds` leaves out the first uses. A run from runs.jsonl
+    has the defaults of `is_smoke` and `command`.
     """
 
     experiment: str
@@ -150,7 +148,7 @@ class Run:
     """A digest of the configuration, see `mgexp.config.check.recipe_digest`. "" where it is unknown."""
     videos: VideoScores | None = None
     is_untimed: bool = False
-    """Whether its seconds do not count, because other programs worked beside it, or its study says so."""
+    """Whether its study says that its seconds do not count."""
     is_smoke: bool = False
     """Whether the run was started with --smoke. Its accuracy then says nothing."""
     command: str = ""
@@ -177,15 +175,18 @@ class Run:
     @property
     def setting(self) -> Setting:
         """The setting, which decides what of two runs can be compared."""
-        threads = self.environment.get("threads")
-        return Setting(self.device, self.precision, threads, self.num_train_videos)
+        threads, torch = self.environment.get("threads"), self.environment.get("torch")
+        return Setting(self.device, self.precision, threads, torch, self.num_train_videos)
 
     @property
-    def machine(self) -> str:
-        """The device, cores and threads. They stand for the machine, whose name is not published."""
-        cores, threads = (self.environment.get(name, "unknown") for name in ("cores", "threads"))
-        one_core, one_thread = ("" if number == 1 else "s" for number in (cores, threads))
-        return f"{self.device}, {cores} core{one_core}, {threads} thread{one_thread}"
+    def is_busy(self) -> bool:
+        """Whether other programs worked beside it."""
+        return is_busy(self.other_cores or 0.0)
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether its seconds count."""
+        return not self.is_untimed and not self.is_busy
 
     @property
     def finished_at(self) -> datetime:
@@ -224,26 +225,10 @@ class Run:
         return max(matched, key=lambda pair: pair[0].protocol, default=None)
 
 
-COLUMN_TYPES = {
-    one.name: str(one.type)
-    for one in fields(Run)
-    if one.default is MISSING and one.default_factory is MISSING
-}
-"""The columns of results.csv, in order, each with the type of its cells."""
-
-
-def is_one_sitting(one: Run, other: Run) -> bool:
-    """Return whether the seconds of two runs can be compared: same setting and code, and one soon after the other.
-
-    "Soon" means at most an hour from the end of one run to the start of the other, or at most as long as both
-    took.
-    """
-    # `date` is the end of a run. The start of the later one is its end minus the seconds of its program.
-    earlier, later = sorted((one, other), key=lambda run: run.finished_at)
-    between = (later.finished_at - earlier.finished_at).total_seconds() - later.program_seconds
-    took = one.program_seconds + other.program_seconds
-    is_soon = between <= max(SITTING_SECONDS, took)
-    return is_soon and (one.setting, one.commit) == (other.setting, other.commit)
+COLUMNS = tuple(
+    one.name for one in fields(Run) if one.default is MISSING and one.default_factory is MISSING
+)
+"""The columns of results.csv, in order."""
 
 
 # --- a row, and a pair of rows
@@ -265,7 +250,7 @@ class Row:
     @cached_property
     def timed(self) -> Row:
         """The row with the runs whose seconds count."""
-        return replace(self, runs={s: run for s, run in self.runs.items() if not run.is_untimed})
+        return replace(self, runs={s: run for s, run in self.runs.items() if run.is_timed})
 
     @property
     def scores(self) -> tuple[float, ...]:
@@ -313,14 +298,9 @@ class Pair:
             [
                 run.seed
                 for run, base in self.runs
-                if run.setting == base.setting and not (run.is_untimed or base.is_untimed)
+                if run.setting == base.setting and run.is_timed and base.is_timed
             ]
         )
-
-    @cached_property
-    def fair(self) -> Pair:
-        """The pair with the seeds of ``timed`` whose two runs were in one sitting."""
-        return self.timed.only(set(self.timed.seeds) - set(self.timed.seeds_apart))
 
     def only(self, seeds: Collection[int]) -> Pair:
         """Keep some seeds."""
@@ -346,11 +326,6 @@ class Pair:
         """(setting of the run, setting of the base) for each seed that cannot be compared because of them."""
         both = ((run.seed, run.setting, base.setting) for run, base in self._both())
         return {seed: (own, base) for seed, own, base in both if own.of_scores != base.of_scores}
-
-    @property
-    def seeds_apart(self) -> tuple[int, ...]:
-        """The seeds whose seconds cannot be compared, because the two runs were not in one sitting."""
-        return tuple(run.seed for run, base in self.runs if not is_one_sitting(run, base))
 
     @property
     def difference(self) -> Estimate | None:
@@ -388,13 +363,11 @@ class Comparison:
 
     ``class_names`` names the classes 0, 1, …; it may be empty. ``shorter`` holds the baseline trained for fewer
     epochs: its row ``as_<row>`` takes as many FLOPs as ``<row>``, and ``as_<row>_in_seconds`` as many seconds.
-    ``busy`` names the runs beside which other programs worked, as `evidence.untime_busy` found them.
     """
 
     rows: tuple[Row, ...]
     class_names: tuple[str, ...] = ()
     shorter: tuple[Row, ...] = ()
-    busy: Set[RunKey] = frozenset()
 
     @property
     def metric(self) -> str:
@@ -404,11 +377,17 @@ class Comparison:
 
     @cached_property
     def timed(self) -> Comparison:
-        """The rows with the runs whose seconds count, of the machine that trained most of them."""
-        machines = Counter(run.machine for run in self.runs if not run.is_untimed)
-        usual = [one for one, _ in machines.most_common(1)]
-        marked = self.without_seconds(lambda run: run.machine not in usual)
+        """The rows with the runs whose seconds count, in the setting of most of them."""
+        settings = Counter(run.setting for run in self.runs if run.is_timed)
+        usual = [setting for setting, _ in settings.most_common(1)]
+        marked = self.without_seconds(lambda run: run.setting not in usual)
         return marked._with_each(lambda row: row.timed)
+
+    @property
+    def busy(self) -> tuple[Run, ...]:
+        """The runs beside which other programs worked, also of shorter baselines."""
+        rows = (*self.rows, *self.shorter)
+        return tuple(run for row in rows for run in row.runs.values() if run.is_busy)
 
     def timed_since(self, moment: datetime | None) -> Comparison:
         """Leave out the seconds of the runs that ended before ``moment``. None changes nothing."""

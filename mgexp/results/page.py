@@ -1,4 +1,4 @@
-"""Write experiments/README.md: a table for each folder of rows, from results.csv and published.csv.
+"""Write experiments/README.md: a table for each folder of rows, from the stored runs and published.csv.
 
 python -m mgexp.results.page [experiments]
 """
@@ -34,10 +34,9 @@ from mgexp.run.files import atomic_write_text
 from mgexp.run.folder import METRIC_NAMES, ExperimentsDir
 
 NOT_RUN = "not run"
-OTHER_SITTING = " †"
 
 HEAD = """\
-<!-- Written by tools/collect.py from results.csv, published.csv and the YAMLs: change those, not this file. -->
+<!-- Written by tools/collect.py from runs.jsonl, published.csv and the YAMLs: change those, not this file. -->
 
 # Experiments
 
@@ -56,26 +55,24 @@ LEGEND = """\
   "unknown" means that we had no source.
 - **Ours**: percent, from the final evaluation: the mean over the seeds ± their standard deviation.
   [results.csv](results.csv) has top-5, steps, seconds and everything else.
+  [earlier_results.csv](earlier_results.csv) has runs of recipes that the rows no longer have.
 - **Points**: ours minus the baseline's. This is the mean over pairs of runs with the same seed, precision and
   number of training videos. The devices of a pair may differ. We treat this difference as that of another seed.
   A minus is a loss. The 95 % interval is Student's t over the seeds. It covers the choice of the seed, but not
   the choice of data or recipe.
 - **Speed-up**: the baseline's training seconds divided by the row's. Only pairs count whose two runs had the same
-  device. If a study stored the runs, the threads must be the same too, no other program may have been beside
-  them, and neither may have ended before the `seconds_since` of its study. Other lines do not say these things.
-  If these are not all pairs, their seeds are named. We show the
-  geometric mean, with the range over the seeds in brackets. Below 1, the row is slower. The 95 % interval is
+  device, threads and version of torch, beside which no other program kept the cores busy, and of which none ended
+  before the `seconds_since` of its study. If these are not all pairs, their seeds are named. We show the geometric
+  mean, with the range over the seeds in brackets. Below 1, the row is slower. The 95 % interval is
   Student's t on the logarithms. The speed-up in FLOPs is the same ratio over all pairs.
-- **†**: the two runs of a seed were at different commits, or more than an hour (or more than they took together)
-  apart. Other code, or other work on the machine, may then be a part of the difference. In this case the verdict
-  uses FLOPs.
 - **Verdict**: the row against the baseline. "May be chance" means that the 95 % interval, in brackets, contains
   "no difference". "One seed" has no interval. A control is not a way to train.
 - **The baseline of a row** is the first of these that exists: `baseline_<row>` in the same folder; the
   `…baseline` in the same folder whose name begins like the row's; the row that adds nothing to the base file of
   both.
-- **Which results count**: the newest result by date for the same row, seed, precision and number of training
-  videos, if it has the newest recipe of its row. If a line mixes several commits, it names them with their seeds.
+- **Which results count**: the newest run of each row and seed that is stored in a `runs.jsonl`, if it has the
+  recipe, the precision and the number of training videos of the newest run of its row. If a line mixes several
+  commits, it names them with their seeds.
 - **Commands**: `--seed N` trains another seed. Lists have `path label` lines. Official files of Kinetics and
   Something-Something V2 need `DATA.FORMAT kinetics` or `ssv2`. The commands start one process. Rows of real data
   sets need several GPUs: `torchrun --nproc-per-node 8 tools/run_net.py … --launcher torchrun`, or Slurm."""
@@ -109,14 +106,8 @@ def _index(page: Page) -> list[str]:
     for folder in page.experiments.folders:
         experiments = page.experiments.table(folder)
         num_run = sum(one.name in page.counted.rows for one in experiments)
-        rows = [
-            row for one in experiments if one.file == ROW_ORDER[-1] for row in page.rows_of(one)
-        ]
-        verdicts = [
-            verdict(pair) + (f" ({_setting(page, row)})" if len(rows) > 1 else "")
-            for row in rows
-            if (pair := page.against_baseline(row))
-        ]
+        rows = [page.row(one) for one in experiments if one.file == ROW_ORDER[-1]]
+        verdicts = [verdict(pair) for row in rows if (pair := page.against_baseline(row))]
         run = str(num_run) if num_run else NOT_RUN
         cells.append(
             [f"[{folder}](#{anchor_of(folder)})", str(len(experiments)), run, "<br>".join(verdicts)]
@@ -136,12 +127,10 @@ def _section(page: Page, folder: str) -> Iterator[str]:
     yield from _result_table(page, folder)
 
     def name(pair: Pair) -> str:
-        several = len(page.counted.rows[pair.own.name]) > 1
-        setting = f" on {_setting(page, pair.own)}" if several else ""
-        return _link(page.experiments.rows[pair.own.name], folder) + setting
+        return _link(page.experiments.rows[pair.own.name], folder)
 
     own = page.experiments.table(folder)
-    rows = [row for experiment in own for row in page.rows_of(experiment)]
+    rows = [page.row(experiment) for experiment in own]
     pairs = [pair for row in rows if (pair := page.against_baseline(row)) and pair.runs]
     if pairs:
         yield from ["", "Against the baseline:", "", *table(pairs, [("row", name), *PAIR_COLUMNS])]
@@ -184,7 +173,7 @@ def _result_table(page: Page, folder: str) -> list[str]:
         alone = "baseline" if experiment.is_baseline else "no baseline to compare with"
         pair = page.against_baseline(row)
         verdicts.append(verdict(pair) if pair else alone)
-        measured = f"{_setting(page, row)}, {_commits(row.runs.values())}"
+        measured = f"{_setting(row)}, {_commits(row.runs.values())}"
         numbers = [deviation_text(row.scores), seeds_cell(row.runs)]
         cells[-1] += [*numbers, measured, "; ".join(verdicts)]
     # The rows of a folder that was not run have neither devices nor verdicts. Half of the table would be empty.
@@ -194,11 +183,8 @@ def _result_table(page: Page, folder: str) -> list[str]:
 
 
 def _speed_up(pair: Pair) -> str:
-    """Write the ratio of the seconds, its seeds if they are not all, and a mark if it proves nothing."""
-    if pair.speed_up is None:
-        return ratio_text(None)
-    mark = OTHER_SITTING if pair.timed.seeds_apart else ""
-    return ratio_text(pair.speed_up) + timed_seeds(pair) + mark
+    """Write the ratio of the seconds, and its seeds if they are not all."""
+    return ratio_text(pair.speed_up) + (timed_seeds(pair) if pair.speed_up else "")
 
 
 PAIR_COLUMNS = (
@@ -224,17 +210,15 @@ def _sources(page: Page) -> list[str]:
 
 
 def _left_out(page: Page) -> list[str]:
-    """List the lines of results.csv that no table shows, with the reason."""
+    """List the stored runs that no table shows, with the reason."""
     gone = dict.fromkeys(one.experiment for one in page.results)
     lines = [f"- {name}: its YAML is gone." for name in gone if name not in page.experiments.rows]
-    for one in page.counted.of_another_recipe:
+    for one in page.counted.others:
         what = f"{one.steps:,} steps and {one.train_flops:.4g} FLOPs"
         where = f"{one.experiment}, seed {one.seed}, on {one.device}, {one.short_commit}"
         lines.append(
-            f"- {where}: {what}. A newer run of the row has another recipe or other numbers."
+            f"- {where}: {what}. A newer run of the row has another recipe, precision or number of videos."
         )
-    if page.counted.older:
-        lines.append(f"- Older results of runs that were repeated: {len(page.counted.older)}.")
     return lines
 
 
@@ -247,12 +231,10 @@ def _link(experiment: Experiment, folder: str) -> str:
     return f"[{plain_cell(experiment.label)}]({experiment.name}.yaml){where}"
 
 
-def _setting(page: Page, row: Row) -> str:
-    """Name the devices and the precision. Add the number of videos if the row was run with several numbers."""
-    several = len({one.num_train_videos for one in page.counted.rows[row.name]}) > 1
-    videos = f", {row.setting.num_train_videos:,} videos" if several else ""
+def _setting(row: Row) -> str:
+    """Name the devices and the precision."""
     devices = dict.fromkeys(run.device for run in row.runs.values())
-    return f"{' and '.join(devices)}, {row.setting.precision}{videos}"
+    return f"{' and '.join(devices)}, {row.setting.precision}"
 
 
 def _commits(runs: Iterable[Run]) -> str:

@@ -16,7 +16,7 @@ from mgexp.results.tables import (
     INTERVAL,
     NONE,
     SEEDS,
-    company_text,
+    busy_text,
     difference_text,
     interval_text,
     markdown,
@@ -27,7 +27,6 @@ from mgexp.results.tables import (
     ratio_text,
     sections_of,
     seeds_cell,
-    seeds_text,
     table,
     timed_seeds,
     times_text,
@@ -56,9 +55,9 @@ CLOCKS = """\
 - Training seconds include every training step, the waiting for input, and the slow first step of each
   shape. They do not include evaluation, precise BN, checkpoints and start-up.
 - A speed-up is the baseline's training seconds divided by the row's, for the same seed, device,
-  precision and threads, where no other program kept the cores busy. We show the geometric mean over seeds. The
-  steady speed-up stands beside it and never replaces it. It leaves out the time by which the first step of each
-  shape is slower than its second.
+  precision, threads and torch, where no other program kept the cores busy. We show the geometric mean over
+  seeds. The steady speed-up stands beside it and never replaces it. It leaves out the time by which the first
+  step of each shape is slower than its second.
 - Program seconds run from the start of the process to the end of the evaluation, with the imports. All
   clocks continue when a run is resumed. Steps that are repeated after a kill count once.
 - Training FLOPs = 2 × multiply-adds of the forward pass × 3 (forward and backward) × clips.
@@ -110,7 +109,7 @@ def render(
         videos = {row.name: compare_videos(comparison.pair(row)) for row in comparison.compared}
         lines += ["", *claim, *_opening(comparison, videos)]
         sections = [
-            ("Rows", _row_table(comparison) + _machine_lines(comparison)),
+            ("Rows", _row_table(comparison)),
             ("Against the baseline", of_gains + _difference_table(comparison)),
             ("Video by video", video_table(videos.items())),
             ("During training", shown.get("accuracy", [])[:-1]),
@@ -148,7 +147,7 @@ def _opening(comparison: Comparison, videos: Mapping[str, VideoDifference | None
     if comparison.compared:
         yield ""
     if comparison.busy:
-        yield f"**The seconds of busy runs do not count**: {company_text(comparison.busy)}"
+        yield f"**The seconds of busy runs do not count**: {busy_text(comparison.busy)}"
         yield ""
     yield from data_text(comparison)
     commands = [next(iter(row.runs.values())).command for row in comparison.finished]
@@ -191,12 +190,6 @@ def _verdict(comparison: Comparison, row: Row, videos: VideoDifference | None) -
     if pair.speed_up:
         cost += f" and {ratio_text(pair.speed_up)} its training seconds{timed_seeds(pair)}"
     sentences.append(f"{cost}.")
-    if pair.timed.seeds_apart:
-        names = seeds_text(pair.timed.seeds_apart)
-        sentences.append(
-            f"{names[0].upper()}{names[1:]} ran at another commit than the baseline, or more than an hour apart. "
-            "This may be a part of the difference in training time."
-        )
     return " ".join(sentences)
 
 
@@ -235,7 +228,7 @@ def _percent(of: Callable[[Run], float]) -> Callable[[Pair], str]:
 def _row_table(comparison: Comparison) -> list[str]:
     """List what each row scored and what its training took, as means over its seeds.
 
-    The seconds are those of the machine that trained most of the runs; see `Comparison.timed`.
+    The seconds are those of the setting of most runs; see `Comparison.timed`.
     """
 
     def timed(write: Callable[[Pair], str]) -> Callable[[Pair], str]:
@@ -264,15 +257,6 @@ def _row_table(comparison: Comparison) -> list[str]:
             ),
         ],
     )
-
-
-def _machine_lines(comparison: Comparison) -> list[str]:
-    """Say of which machine the seconds of the rows are, if there are several."""
-    machines = {run.machine for run in comparison.runs if not run.is_untimed}
-    if len(machines) < 2:
-        return []
-    usual = comparison.timed.runs[0].machine
-    return ["", f"The seconds are those of the runs on {usual}, which trained most of the runs."]
 
 
 def _name(pair: Pair) -> str:

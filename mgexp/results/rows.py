@@ -5,16 +5,16 @@ from __future__ import annotations
 import csv
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 
-from mgexp.config.study import BUDGET, STUDY_YAML, row_yamls
+from mgexp.config.study import STUDY_YAML
 from mgexp.config.values import BASE_KEY, parse_yaml
 from mgexp.errors import InputError, raise_problems
-from mgexp.results.load import load_comparison, read_results
-from mgexp.results.model import BASELINE, Pair, Row, Run, ScoreSetting, row_order
+from mgexp.results.load import stored_runs
+from mgexp.results.model import BASELINE, Pair, Row, Run, row_order
 from mgexp.run.files import understanding
 from mgexp.run.folder import METRIC_NAMES, ExperimentsDir
 
@@ -218,58 +218,32 @@ def read_published(published_csv: Path) -> tuple[Published, ...]:
 
 @dataclass(frozen=True)
 class Counted:
-    """The results that count: for each experiment, a Row for each precision and number of videos of its runs.
+    """The results that count: a Row of each experiment that was run.
 
-    `older` runs do not count because a newer run has the same seed, precision and videos. Runs `of_another_recipe`
-    do not count because newer runs beside them have another recipe, other steps or other FLOPs.
+    Runs of `others` do not count, because newer runs of their row have another recipe, precision or number of
+    training videos: a mean over two recipes describes neither.
     """
 
-    rows: Mapping[str, Mapping[ScoreSetting, Row]]
-    older: tuple[Run, ...]
-    of_another_recipe: tuple[Run, ...]
+    rows: Mapping[str, Row]
+    others: tuple[Run, ...]
 
 
 def count_results(runs: Iterable[Run]) -> Counted:
-    """Keep the newest run by date for each experiment, seed, precision and number of videos.
-
-    Two runs of a seed on two devices are one draw, so only the newer one counts. If their dates are the same, the
-    last one counts. Then keep only the runs of the newest recipe: a mean over two recipes describes neither.
-    """
-    newest: dict[tuple[str, ScoreSetting, int], Run] = {}
-    older = []
-    # The sort is stable, so runs with the same date stay in the order of their lines.
-    for run in sorted(runs, key=lambda one: one.finished_at):
-        key = (run.experiment, run.setting.of_scores, run.seed)
-        if key in newest:
-            older.append(newest.pop(key))
-        newest[key] = run
-    groups: defaultdict[tuple[str, ScoreSetting], list[Run]] = defaultdict(list)
-    # A newer run was put at the end of `newest`, so the runs of a group are in the order of their dates.
-    for (experiment, setting, _), run in newest.items():
-        groups[experiment, setting].append(run)
-    rows: defaultdict[str, dict[ScoreSetting, Row]] = defaultdict(dict)
-    others: list[Run] = []
-    for (experiment, setting), found in sorted(groups.items()):
-        alike = _of_newest_recipe(found)
-        others += [one for one in found if one not in alike]
-        by_seed = {one.seed: one for one in sorted(alike, key=lambda one: one.seed)}
-        rows[experiment][setting] = Row(experiment, by_seed)
-    return Counted(dict(rows), tuple(older), tuple(others))
-
-
-def _of_newest_recipe(runs: Sequence[Run]) -> list[Run]:
-    """Keep the runs with the recipe of the newest run. ``runs`` are in the order of their dates."""
-    # results.csv has no configurations. Where a run is not stored with its recipe, its steps and FLOPs tell, and
-    # whether it is older than every run that is stored with the newest recipe.
-    steps, flops = runs[-1].steps, runs[-1].train_flops
-    recipe = next((one.recipe for one in reversed(runs) if one.recipe), "")
-    first = next(index for index, one in enumerate(runs) if one.recipe == recipe)
-    return [
-        one
-        for index, one in enumerate(runs)
-        if (one.steps, one.train_flops) == (steps, flops)
-        and (one.recipe == recipe or (not one.recipe and index > first))
-    ]
+    """Keep the runs of each experiment with the recipe, precision and number of videos of its newest run."""
+    groups: defaultdict[str, list[Run]] = defaultdict(list)
+    for run in sorted(runs, key=lambda run: run.finished_at):
+        groups[run.experiment].append(run)
+    rows, others = {}, []
+    for experiment, group in sorted(groups.items()):
+        newest = group[-1]
+        counts = {
+            run.seed: run
+            for run in group
+            if (run.recipe, run.setting.of_scores) == (newest.recipe, newest.setting.of_scores)
+        }
+        rows[experiment] = Row(experiment, dict(sorted(counts.items())))
+        others += [run for run in group if run is not counts.get(run.seed)]
+    return Counted(rows, tuple(others))
 
 
 # --- the page
@@ -298,11 +272,11 @@ class Page:
         others = [self.experiments.baseline(one) for one in inside]
         others += [self.experiments.parent(one) for one in inside]
         outside = [one for one in others if one and one.folder != folder]
-        return [row for one in dict.fromkeys([*outside, *inside]) for row in self.rows_of(one)]
+        return [self.row(one) for one in dict.fromkeys([*outside, *inside])]
 
-    def rows_of(self, experiment: Experiment) -> list[Row]:
-        """Return a Row for each precision and number of videos. Return one empty Row if nothing was run."""
-        return [*self.counted.rows.get(experiment.name, {}).values()] or [Row(experiment.name)]
+    def row(self, experiment: Experiment) -> Row:
+        """Return the runs of an experiment that count, or an empty Row."""
+        return self.counted.rows.get(experiment.name, Row(experiment.name))
 
     def against_baseline(self, row: Row) -> Pair | None:
         """Pair a row with its baseline. Return None if it has no baseline or was not run."""
@@ -317,34 +291,16 @@ class Page:
     def _pair(self, row: Row, base: Experiment | None) -> Pair | None:
         if base is None or not row.runs:
             return None
-        of_base = self.counted.rows.get(base.name, {})
-        return Pair(row, of_base.get(row.setting.of_scores, Row(base.name)))
+        return Pair(row, self.row(base))
 
 
 def read_page(experiments: ExperimentsDir) -> Page:
     """Read all files. Raises InputError if one cannot be understood or names a row that does not exist."""
-    tables = sorted({path.parent for path in experiments.root.rglob("*.yaml")})
-    # A folder is read together with the shorter baselines in its folder ``BUDGET``.
-    folders = [one for one in tables if one.name != BUDGET and row_yamls(one)]
-    stored = [load_comparison(folder) for folder in folders]
-    runs = [run for one in stored for row in (*one.rows, *one.shorter) for run in row.runs.values()]
-    # results.csv does not say with what recipe, with how many threads and beside what a run trained, and when its
-    # code was slow.
-    stored_runs = {(run.key, run.date): run for run in runs}
-
-    def completed(run: Run) -> Run:
-        same = stored_runs.get((run.key, run.date))
-        if same is None:
-            return run
-        return replace(
-            run, is_untimed=same.is_untimed, environment=same.environment, recipe=same.recipe
-        )
-
     page = Page(
         experiments.root,
         read_experiments(experiments.root),
         read_published(experiments.published_csv),
-        tuple(map(completed, read_results(experiments.results_csv))),
+        tuple(stored_runs(experiments.root)),
     )
     names = [one.experiment for one in page.published]
     unknown = [f"{name}.yaml" for name in names if name not in page.experiments.rows]

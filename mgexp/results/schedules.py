@@ -148,7 +148,7 @@ def new_budgets(study: Study, gathered: Gathered) -> dict[str, str]:
                 study, name, flops[row] / flops[study.baseline], "the schedules of both"
             )
             continue
-        pair = Pair(row_of(row), row_of(study.baseline)).fair
+        pair = Pair(row_of(row), row_of(study.baseline)).timed
         ratios = [
             base.train_seconds / one.train_seconds for one, base in pair.runs[: study.seconds_pairs]
         ]

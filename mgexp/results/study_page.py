@@ -18,9 +18,7 @@ from mgexp.results.evidence import (
     first_at,
     judge_margin,
     seconds_to,
-    sittings,
     speed_up_to,
-    started_at,
 )
 from mgexp.results.html import Picture
 from mgexp.results.model import (
@@ -36,7 +34,7 @@ from mgexp.results.schedules import RowSchedule
 from mgexp.results.tables import (
     INTERVAL,
     NONE,
-    company_text,
+    busy_text,
     difference_text,
     interval_text,
     not_compared,
@@ -55,9 +53,8 @@ READING = """\
   logarithms). They cover the choice of the seed, and not the choice of data. The interval of an accuracy is cut at
   0 and 100 %, and that of a difference at ±100 points, since nothing lies beyond.
 - A pair is two runs with the same seed, precision and number of training videos. Seconds are compared only where
-  both runs of a pair were on one device with as many threads and the same code, within an hour or as long as both
-  took, and no other program kept the cores busy. Where study.yaml has `seconds_since`, earlier seconds do not
-  count at all.
+  both runs of a pair had the same device, threads and version of torch, and no other program kept the cores busy.
+  Where study.yaml has `seconds_since`, earlier seconds do not count at all.
 - A speed-up is the base's training seconds divided by the row's. Training seconds include the waiting for input
   and the first use of each shape. They do not include evaluation, precise BN, checkpoints and start-up.
 - Training FLOPs = 2 × multiply-adds of the forward pass × 3 (forward and backward) × clips."""
@@ -140,7 +137,7 @@ def render_study(
             ("Accuracy", [*(shown.get("gains") or shown.get("speed_up", [])), *_accuracy(results)]),
             (
                 "Training time",
-                shown.get("accuracy", []) + _speed_table(results) + _machine_table(results),
+                [*shown.get("accuracy", []), *_speed_table(results), *_left_out_seconds(results)],
             ),
             ("Time to target", list(_target(results))),
             (
@@ -149,7 +146,6 @@ def render_study(
             ),
             ("Video by video", _videos(results)),
             ("Controls", control_table(comparison, orders, has_coarse)),
-            ("Sittings", list(_sittings(results))),
         ]
     lines += sections_of(parts)
     for section in sections:
@@ -262,7 +258,7 @@ def _speed_table(results: StudyResults) -> list[str]:
     """List the speed-ups of the rows over pairs whose seconds can be compared."""
 
     def seconds(row: Row) -> str:
-        # Seconds of several machines have no mean. `_machine_table` has the ratios of each machine.
+        # Seconds of several machines have no mean.
         usual = results.comparison.timed.row(row.name).runs
         runs = [run.train_seconds for seed, run in row.runs.items() if seed in usual]
         return _mean(estimate_mean(runs), "{:,.0f}".format)
@@ -272,10 +268,10 @@ def _speed_table(results: StudyResults) -> list[str]:
         [
             ("row", lambda pair: _label(results.study, pair.own.name)),
             ("against", lambda pair: plain_cell(pair.base.name)),
-            ("pairs in one quiet sitting", lambda pair: f"{len(pair.fair.runs)}"),
-            ("training (s)", lambda pair: seconds(pair.fair.own)),
-            ("base (s)", lambda pair: seconds(pair.fair.base)),
-            ("speed-up, seconds", lambda pair: _times(pair.fair.speed_up)),
+            ("pairs with seconds", lambda pair: f"{len(pair.timed.runs)}"),
+            ("training (s)", lambda pair: seconds(pair.timed.own)),
+            ("base (s)", lambda pair: seconds(pair.timed.base)),
+            ("speed-up, seconds", lambda pair: _times(pair.speed_up)),
             ("speed-up, FLOPs", lambda pair: _times(pair.flop_saving)),
             ("steps", lambda pair: f"{pair.own.mean(lambda run: run.steps):,.0f}"),
         ],
@@ -283,33 +279,18 @@ def _speed_table(results: StudyResults) -> list[str]:
     )
 
 
-def _machine_table(results: StudyResults) -> list[str]:
-    """List the speed-ups of each machine apart, if the seconds come from several."""
-    fair = [pair.fair for pair in results.pairs]
-    machines = sorted({run.machine for pair in fair for run, _ in pair.runs})
-    if len(machines) < 2:
-        return []
-    each = [
-        (machine, pair.only([run.seed for run, _ in pair.runs if run.machine == machine]))
-        for machine in machines
-        for pair in fair
-    ]
-    lines = table(
-        [(machine, pair) for machine, pair in each if pair.runs],
-        [
-            ("machine", lambda item: plain_cell(item[0])),
-            ("row", lambda item: _label(results.study, item[1].own.name)),
-            ("against", lambda item: plain_cell(item[1].base.name)),
-            ("pairs", lambda item: f"{len(item[1].runs)}"),
-            ("speed-up, seconds", lambda item: _times(item[1].speed_up)),
-        ],
-        ("row", "against"),
-    )
-    words = (
-        "The seconds above are those of the machine that trained most of the runs. The ratio depends on the "
-        "machine too, so here is each machine apart:"
-    )
-    return ["", words, "", *lines]
+def _left_out_seconds(results: StudyResults) -> Iterator[str]:
+    """Name the runs whose seconds do not count."""
+    if busy := results.comparison.busy:
+        yield from ("", f"The seconds of busy runs do not count: {busy_text(busy)}")
+    if since := results.study.since:
+        ended = [run.finished_at for run in results.gathered.runs.values()]
+        num = counted(sum(moment < since for moment in ended), "run")
+        yield ""
+        yield (
+            f"The seconds of {num} that ended before {since:%Y-%m-%d %H:%M %Z} do not count, as "
+            "[study.yaml](study.yaml) says. The accuracy of all runs counts."
+        )
 
 
 # --- time to target
@@ -349,11 +330,11 @@ def _target(results: StudyResults) -> Iterator[str]:
         )
     timed = (results.comparison.timed.row(row.name) for row in rows)
     if quiet := [row for row in timed if row.runs]:
-        machines = {run.machine for row in rows for run in row.timed.runs.values()}
-        where = " on the machine of most of them" if len(machines) > 1 else ""
+        settings = {run.setting for row in rows for run in row.timed.runs.values()}
+        where = " in the setting of most of them" if len(settings) > 1 else ""
         seeds = {row.name: row.runs for row in quiet}
         fair = {
-            pair.own.name: pair.fair.only(seeds.get(pair.own.name, ())) for pair in results.pairs
+            pair.own.name: pair.timed.only(seeds.get(pair.own.name, ())) for pair in results.pairs
         }
         yield from ("", f"In training seconds, over the runs whose seconds count{where}:", "")
         yield from _cost_table(results.study, quiet, fair, "s", lambda run: seconds_to(run, target))
@@ -418,7 +399,7 @@ def _budget_table(results: StudyResults) -> list[str]:
             ("the same", budget),
             ("baseline", lambda pair: _label(results.study, pair.base.name)),
             ("its epochs", lambda pair: f"{pair.base.mean(lambda run: run.epochs):.2f}"),
-            ("its seconds / the row's", lambda pair: _times(pair.fair.speed_up)),
+            ("its seconds / the row's", lambda pair: _times(pair.speed_up)),
             ("its FLOPs / the row's", flops),
             ("pairs", lambda pair: f"{len(pair.runs)}"),
             (
@@ -443,40 +424,6 @@ def _videos(results: StudyResults) -> list[str]:
     lines = video_table((name, compare_videos(pair)) for name, pair in named)
     verdict = "The seeds alone give the verdict: see [Accuracy](#accuracy)."
     return [*lines, "", verdict] if lines else []
-
-
-# --- sittings
-
-
-def _sittings(results: StudyResults) -> Iterator[str]:
-    """List when, where and with which code the runs were trained, and which of them were busy."""
-    busy = results.comparison.busy
-    yield from table(
-        sittings(results.gathered.runs.values()),
-        [
-            ("from (UTC)", lambda runs: f"{min(map(started_at, runs)):%Y-%m-%d %H:%M}"),
-            ("to", lambda runs: f"{runs[-1].finished_at:%Y-%m-%d %H:%M}"),
-            ("machine", lambda runs: plain_cell(runs[0].machine)),
-            ("commit", lambda runs: runs[0].short_commit),
-            ("runs", lambda runs: f"{len(runs)}"),
-            ("busy", lambda runs: f"{sum(run.key in busy for run in runs)}"),
-        ],
-        ("machine", "commit", "to"),
-    )
-    if busy:
-        yield ""
-        yield (
-            "The seconds of busy runs are left out above, and their accuracy is not. Busy are "
-            f"{company_text(busy)}"
-        )
-    if since := results.study.since:
-        ended = [run.finished_at for run in results.gathered.runs.values()]
-        num = counted(sum(moment < since for moment in ended), "run")
-        yield ""
-        yield (
-            f"The seconds of {num} that ended before {since:%Y-%m-%d %H:%M %Z} are left out too, as "
-            "[study.yaml](study.yaml) says, and their accuracy is not."
-        )
 
 
 def _left_out(results: StudyResults) -> Iterator[str]:

@@ -132,7 +132,7 @@ def verdict_table(results: StudyResults) -> str:
         ["row", "pairs", "points", "95 % interval", "speed-up, seconds", "speed-up, FLOPs", claim]
     ]
     for pair in results.pairs:
-        ratios = (pair.fair.speed_up, pair.flop_saving)
+        ratios = (pair.speed_up, pair.flop_saving)
         lines.append(
             [
                 pair.own.name,

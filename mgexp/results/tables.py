@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import fmean, stdev
 from typing import TypeVar
 
 from mgexp.results.estimates import Estimate
-from mgexp.results.evidence import BUSY_CORES, BUSY_RATIO, VideoDifference, is_constant
-from mgexp.results.model import Pair, RunKey
+from mgexp.results.evidence import VideoDifference, is_constant
+from mgexp.results.model import Pair, Run
+from mgexp.run.other_programs import BUSY_CORES
 
 T = TypeVar("T")
 NONE = "–"
@@ -83,22 +84,19 @@ def seeds_text(seeds: Iterable[int]) -> str:
     return f"seed{'s' if len(names) > 1 else ''} {', '.join(names)}" if names else NONE
 
 
-def company_text(busy: Set[RunKey]) -> str:
-    """Name the busy runs, and say what makes a run busy: "long (seeds 1, 2), coarse (seed 0). In each, …"."""
+def busy_text(busy: Iterable[Run]) -> str:
+    """Name the busy runs, and say what makes a run busy: "long (seeds 1, 2), coarse (seed 0): …"."""
     seeds: dict[str, list[int]] = {}
-    for experiment, seed in sorted(busy):
+    for experiment, seed in sorted(run.key for run in busy):
         seeds.setdefault(experiment, []).append(seed)
     names = ", ".join(f"{experiment} ({seeds_text(each)})" for experiment, each in seeds.items())
-    return (
-        f"{names}. In each, other programs kept more than {BUSY_CORES:g} cores busy, or its steps took more than "
-        f"{BUSY_RATIO:g} times the median of its row in the sitting."
-    )
+    return f"{names}: other programs kept more than {BUSY_CORES:g} of their cores busy."
 
 
 def not_compared(pair: Pair, base: str) -> Iterator[str]:
     """Name the seeds that cannot be compared with ``base``, because the settings of the two runs differ."""
     for seed, settings in pair.other_settings.items():
-        own, other = map(tuple, settings)
+        own, other = (tuple(setting.of_scores) for setting in settings)
         why = f"because the settings differ: {own} against {other}"
         yield f"- {pair.own.name}, seed {seed}: not compared with {base}, {why}."
 
@@ -176,8 +174,8 @@ def verdict(pair: Pair) -> str:
 
     Something may be chance if its 95 % interval, which then follows in brackets, contains "no difference".
 
-    The verdict also says if it rests on one seed. Seconds are compared within one device. If the two runs of a
-    seed had different code, or were hours apart, their seconds prove nothing. Then the verdict uses FLOPs.
+    The verdict also says if it rests on one seed. Without seconds that can be compared, it uses
+    FLOPs.
     """
     difference, speed_up, flop_saving = pair.difference, pair.speed_up, pair.flop_saving
     if difference is None or flop_saving is None:
@@ -188,7 +186,7 @@ def verdict(pair: Pair) -> str:
         doubt = ", alike in all pairs, as with too few or too easy test videos"
     verb = "gains" if difference.mean > 0 else "loses"
     gain = "no difference seen" if points == "0.00" else f"{verb} {points} points{doubt}"
-    if pair.timed.seeds_apart or speed_up is None:
+    if speed_up is None:
         cost = _times(flop_saving.mean, "fewer FLOPs", "more FLOPs", "as many FLOPs")
     else:
         doubt = f", which may be chance ({times_text(speed_up)})" if speed_up.holds(1.0) else ""

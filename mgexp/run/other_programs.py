@@ -1,16 +1,14 @@
 """Measure how many of this process's cores other programs keep busy, from Linux's /proc.
 
-A busy machine makes times useless for comparisons, so a run writes this number into result.json and the log.
-Time that other virtual machines take from ours ("steal") counts too, because it slows a run in the same way.
+A busy machine makes times useless for comparisons, so a run writes this number into result.json. Time that other
+virtual machines take from ours ("steal") counts too, because it slows a run in the same way.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from mgexp.run.clock import Clock
@@ -19,128 +17,67 @@ from mgexp.run.environment import num_cores
 PROC = Path("/proc")
 OBSERVED, OTHERS = "observed", "other_programs"
 """The names in the clock: the seconds that were observed, and the core-seconds of other programs in them."""
-READING_SECONDS = 60.0
-"""The seconds between two readings. A reading takes 25 µs for each process of the machine (measured)."""
-SILENCE_SECONDS = 600.0
-"""The shortest time between two warnings."""
-MANY_CORES, LARGE_SHARE = 0.25, 1 / 8
-"""A machine is busy if other programs use more than both: this many cores, and this share of our cores.
-
-Assumption: less is what the system itself needs. On two cores both limits are the same.
-"""
+BUSY_CORES = 0.15
+"""A run is busy if other programs kept more than this many of its cores busy on average. Assumption: on two cores
+this is 7.5 % of the machine, about the spread of the seconds of undisturbed runs."""
 
 
-@dataclass(frozen=True)
-class CoreUse:
-    """The core-seconds that were used on our cores until ``time``: by everything, and by our own processes."""
+def core_seconds_of_others(root: int, proc: Path = PROC) -> float | None:
+    """Return the core-seconds that others have used on our cores since an unknown time; None where it is unknown.
 
-    time: float
-    busy: float
-    own: float
-
-    def others_since(self, earlier: CoreUse) -> float:
-        """Return the core-seconds of other programs. The counts are rounded, so never return less than 0."""
-        return max(0.0, (self.busy - earlier.busy) - (self.own - earlier.own))
-
-
-def read_core_use(
-    root: int, proc: Path = PROC, affinity: Callable[[int], set[int]] | None = None
-) -> CoreUse | None:
-    """Read the use of this process's cores; None where the system does not count it.
-
-    ``root`` is the process whose descendants are ours: this process with its loader workers, or, if a launcher
-    started several processes on this machine, the launcher. Only processes that may run on our cores are ours,
-    because Slurm can give each process cores of its own.
+    Ours are the processes below ``root`` that may run on our cores: Slurm can give each process its own cores.
     """
-    affinity = affinity or getattr(os, "sched_getaffinity", None)
-    if affinity is None or not (proc / "stat").exists():
+    if not (proc / "stat").exists() or not hasattr(os, "sched_getaffinity"):
         return None
-    cores = affinity(0)
-    now, busy = time.perf_counter(), _busy_ticks(cores, proc)
-    own = _own_ticks(root, cores, proc, affinity)
-    rate = os.sysconf("SC_CLK_TCK")
-    return CoreUse(now, busy / rate, own / rate)
-
-
-def _busy_ticks(cores: set[int], proc: Path) -> int:
-    """Add up the ticks in which ``cores`` were busy. Source of the fields: man proc_stat."""
-    total = 0
+    cores = os.sched_getaffinity(0)
+    ticks = 0
+    # Source of the fields: man proc_stat.
     for line in (proc / "stat").read_text().splitlines():
         name, *fields = line.split()
         if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in cores:
             user, nice, system, _idle, _iowait, *irq_softirq_steal = map(int, fields[:8])
-            total += user + nice + system + sum(irq_softirq_steal)
-    return total
-
-
-def _own_ticks(root: int, cores: set[int], proc: Path, affinity: Callable[[int], set[int]]) -> int:
-    """Add up the ticks of ``root`` and its descendants that may run on ``cores``, ended children included."""
-    parents, ticks = {}, {}
+            ticks += user + nice + system + sum(irq_softirq_steal)
+    parents, used = {}, {}
     for path in proc.glob("[0-9]*/stat"):
         try:
-            # Field 2, the name, may contain spaces and brackets, so count after its last bracket. Linux cuts names
-            # after 15 bytes, so a name may end in a part of a character.
+            # Field 2, the name, may contain spaces and brackets, so count after its last bracket.
             fields = path.read_text(errors="replace").rpartition(")")[2].split()
+            is_on_our_cores = bool(os.sched_getaffinity(int(path.parent.name)) & cores)
         except OSError:
             continue  # The process has ended.
         pid = int(path.parent.name)
         # Fields 14 to 17 are the ticks of the process and of its ended children, in user mode and in the kernel.
-        parents[pid], ticks[pid] = int(fields[1]), sum(map(int, fields[11:15]))
-    total = 0
-    for pid, own in ticks.items():
+        parents[pid], used[pid] = int(fields[1]), is_on_our_cores * sum(map(int, fields[11:15]))
+    for pid, own in used.items():
         ancestor = pid
         while ancestor != root and ancestor in parents:
             ancestor = parents[ancestor]
-        try:
-            if ancestor == root and affinity(pid) & cores:
-                total += own
-        except OSError:
-            continue  # The process has ended since.
-    return total
+        ticks -= own if ancestor == root else 0
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 class OtherPrograms:
     """A watch over other programs while a run trains. It counts in ``clock``, which a resume carries on.
 
-    ``read`` gives the present use of our cores, or None where nothing is known. ``tell`` gets a warning if the
-    machine is busy, at most every ten minutes.
+    ``read`` is `core_seconds_of_others` for the processes of the run.
     """
 
-    def __init__(
-        self,
-        clock: Clock,
-        read: Callable[[], CoreUse | None],
-        tell: Callable[[str], None],
-    ) -> None:
-        self._clock, self._read, self._tell = clock, read, tell
-        self._last: CoreUse | None = None
-        self._told = -math.inf
+    def __init__(self, clock: Clock, read: Callable[[], float | None]) -> None:
+        self._clock, self._read = clock, read
+        self._last: tuple[float, float | None] = (0.0, None)
 
     def start(self) -> None:
         """Start to observe."""
-        self._last = self._read()
+        self._last = (time.perf_counter(), self._read())
 
-    def note(self) -> None:
-        """Count, and warn if the machine is busy, if a minute has passed since the last reading."""
-        if self._last is None or time.perf_counter() - self._last.time < READING_SECONDS:
-            return
-        others = self.count()
-        if is_busy(others) and self._last.time - self._told >= SILENCE_SECONDS:
-            self._told = self._last.time
-            self._tell(
-                f"{busy_text(others)}: times are not comparable, and two trainings at once are slower"
-            )
-
-    def count(self) -> float:
-        """Count what other programs did since the last reading. Return the mean number of their cores."""
-        use = self._read()
-        if use is None or self._last is None:
-            return 0.0
-        seconds, others = use.time - self._last.time, use.others_since(self._last)
-        self._clock.add(OBSERVED, seconds)
-        self._clock.add(OTHERS, others)
-        self._last = use
-        return others / seconds
+    def count(self) -> None:
+        """Count what other programs did since the start or the last count."""
+        (then, before), (now, after) = self._last, (time.perf_counter(), self._read())
+        if before is not None and after is not None:
+            self._clock.add(OBSERVED, now - then)
+            # The counts are rounded to ticks, so a difference may be below 0.
+            self._clock.add(OTHERS, max(0.0, after - before))
+        self._last = (now, after)
 
 
 def other_cores(clock: Clock) -> float | None:
@@ -152,7 +89,7 @@ def other_cores(clock: Clock) -> float | None:
 def other_cores_now(seconds: float = 1.0) -> float | None:
     """Observe for ``seconds``, and return the number of cores that other programs use; None if it is not known."""
     clock = Clock()
-    watch = OtherPrograms(clock, lambda: read_core_use(os.getpid()), lambda _: None)
+    watch = OtherPrograms(clock, lambda: core_seconds_of_others(os.getpid()))
     watch.start()
     time.sleep(seconds)
     watch.count()
@@ -161,7 +98,7 @@ def other_cores_now(seconds: float = 1.0) -> float | None:
 
 def is_busy(others: float) -> bool:
     """Return whether ``others``, a number of cores, is so large that times on our cores mean little."""
-    return others > max(MANY_CORES, LARGE_SHARE * num_cores())
+    return others > BUSY_CORES
 
 
 def busy_text(others: float) -> str:

@@ -38,7 +38,7 @@ from mgexp.run.files import (
 )
 from mgexp.run.folder import RunDir
 from mgexp.run.log import LOGGER, Progress, logging_to
-from mgexp.run.other_programs import CoreUse, OtherPrograms, read_core_use
+from mgexp.run.other_programs import OtherPrograms, core_seconds_of_others
 from mgexp.run.schedule_table import schedule_table
 from mgexp.run.trackers import NOBODY, TensorBoard, Tracker, Trackers, WandbRun
 from mgexp.stop import Interrupted, StopRequest, leaving_together
@@ -300,15 +300,15 @@ def _build_loop(
             processes,
             partial(inputs.check_unusable, max_share=cfg.DATA.MAX_UNUSABLE_SHARE),
         ),
-        others=OtherPrograms(state.clock, partial(_core_use, processes), LOGGER.warning),
+        others=OtherPrograms(state.clock, partial(_seconds_of_others, processes)),
     )
 
 
-def _core_use(processes: Processes) -> CoreUse | None:
-    """Read the use of our cores in rank 0, which writes the result. The other ranks know nothing."""
+def _seconds_of_others(processes: Processes) -> float | None:
+    """Read what others use of our cores in rank 0, which writes the result. The other ranks know nothing."""
     # The launcher of several processes is the parent of all of them. So rank 0 sees them all as ours.
     root = os.getppid() if processes.local_count > 1 else os.getpid()
-    return read_core_use(root) if processes.is_main else None
+    return core_seconds_of_others(root) if processes.is_main else None
 
 
 def build_trackers(cfg: Config, experiment: str, run_dir: RunDir, is_main: bool) -> Trackers:

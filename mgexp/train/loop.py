@@ -103,7 +103,6 @@ class Loop:
             self.state.step = step + 1
             self.state.epoch = self.schedule.epoch_before(step + 1)
             if is_settled:
-                self.others.note()
                 should_stop, should_save = self._agree(pending)
                 is_milestone = self.state.step in self.milestones
                 # We save before the evaluation, so a kill during it costs no step of training.

@@ -1,12 +1,12 @@
-"""Which runs are appended to results.csv, and which of a study are gathered and stored."""
+"""Which runs are rows and are stored, and which of a study are gathered."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 import sys
-import threading
-from dataclasses import replace
+import time
+from pathlib import Path
 
 import pytest
 import yaml
@@ -15,13 +15,13 @@ from tiny import write_config
 
 from mgexp.config.study import Study
 from mgexp.errors import InputError
-from mgexp.results.collect import append_results, differences, gather_runs, store_gathered
+from mgexp.results.collect import differences, gather_runs, store_gathered, store_runs
 from mgexp.results.load import read_stored
 from mgexp.results.model import Comparison
 from mgexp.results.schedules import load_schedules, new_budgets
 from mgexp.run.confusion import write_confusion
-from mgexp.run.files import append_jsonl, read_json, write_json
-from mgexp.run.folder import RunDir, RunsDir, find_runs
+from mgexp.run.files import append_jsonl, lock_file, read_json, write_json
+from mgexp.run.folder import ExperimentsDir, RunDir, RunsDir, find_runs
 
 OTHER_YAML = {"TRAIN": {"BATCH_SIZE": 16}, "SOLVER": {"STEPS": [0, 4, 8], "BASE_LR": 0.2}}
 
@@ -42,7 +42,7 @@ def append(tmp_path, runs):
             values = {**CONFIG, **changes.get(row, {})}
             (experiments / f"{row}.yaml").write_text(yaml.safe_dump(values))
         table = tmp_path / "experiments" / "results.csv"
-        done = append_results(find_runs(runs), table, experiments.parent)
+        done = store_runs(find_runs(runs), ExperimentsDir(experiments.parent))
         return done, table.read_text().splitlines() if table.exists() else None
 
     return call
@@ -64,16 +64,6 @@ def test_a_second_collection_adds_only_what_is_new(append, runs):
     assert (done.added, done.skipped) == ([second.root], [first.root])
     assert lines[:2] == before
     assert lines[2].startswith("quickstart/baseline,baseline,2,90.0,")
-    assert len(lines) == 3
-
-
-def test_a_run_trained_again_is_a_line_of_its_own(append, runs, tmp_path):
-    fake_run(runs, "baseline")
-    append()
-    (runs / "baseline").rename(tmp_path / "old")
-    fake_run(runs, "baseline", date="2026-11-22T12:00:00+00:00")
-    done, lines = append()
-    assert len(done.added) == 1
     assert len(lines) == 3
 
 
@@ -168,7 +158,7 @@ def test_a_run_of_own_videos_is_an_own_row_although_its_yaml_is_in_experiments(a
     place.mkdir()
     (place / "baseline.yaml").touch()
     run = fake_run(tmp_path / "runs" / "own_data", "baseline")
-    done = append_results(find_runs(tmp_path / "runs"), tmp_path / "t.csv", place.parent)
+    done = store_runs(find_runs(tmp_path / "runs"), ExperimentsDir(place.parent))
     assert done.own == [run.root]
 
 
@@ -199,50 +189,47 @@ def test_a_result_that_lacks_a_value_is_refused(append, runs):
     del record["seconds"]["steady"]
     write_json(run.result_json, record)
     done, _ = append()
-    assert "lacks 'steady'" in done.refused[run.root][0]
+    assert "steady" in done.refused[run.root][0]
 
 
-def test_a_table_with_other_columns_is_not_touched(append, runs, tmp_path):
-    fake_run(runs, "baseline")
-    table = tmp_path / "experiments" / "results.csv"
-    table.write_text("row,accuracy\nbaseline,12\n")
-    with pytest.raises(InputError, match=r"results\.csv: first line is not"):
-        append()
-    assert table.read_text() == "row,accuracy\nbaseline,12\n"
+def test_a_run_trained_again_replaces_the_older_one(append, runs, tmp_path):
+    fake_run(runs, "baseline", top1=80.0)
+    append()
+    (runs / "baseline").rename(tmp_path / "old")
+    fake_run(runs, "baseline", date="2026-11-22T12:00:00+00:00")
+    done, lines = append()
+    assert len(done.added) == 1
+    assert [line.split(",")[3] for line in lines[1:]] == ["90.0"]
+    done = store_runs(
+        [RunDir(tmp_path / "old" / "seed1")], ExperimentsDir(tmp_path / "experiments")
+    )
+    assert len(done.skipped) == 1
 
 
-OTHER_STUDY = """
-import fcntl, sys
-lock, table, line = sys.argv[1:]
-with open(lock, "a+") as file:
-    fcntl.lockf(file, fcntl.LOCK_EX)
-    text = open(table).read()
-    print("held", flush=True)
-    sys.stdin.read()
-    open(table, "w").write(text + line)
+ADD = """
+import sys
+from pathlib import Path
+from fake_experiments import result
+from mgexp.results.load import add_to_store
+from mgexp.results.model import Row
+seed = int(sys.argv[2])
+add_to_store(Path(sys.argv[1]), [Row("long", {seed: result("q/long", seed)})])
 """
 
 
-def test_two_studies_that_append_at_once_lose_no_line(append, runs, tmp_path):
-    """The other one has read the table. It writes the table while this one waits for its lock."""
-    fake_run(runs, "baseline", 1)
-    _, lines = append()
-    table = tmp_path / "experiments" / "results.csv"
-    line = lines[1].replace(",baseline,1,", ",baseline,7,")
-    words = [
-        sys.executable,
-        "-c",
-        OTHER_STUDY,
-        table.with_name(".results.csv.lock"),
-        table,
-        f"{line}\n",
-    ]
-    fake_run(runs, "baseline", 2)
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout.readline() == "held\n"
-        threading.Timer(0.3, other.stdin.close).start()
-        _, lines = append()
-    assert [one.split(",")[2] for one in lines[1:]] == ["1", "7", "2"]
+def test_two_studies_that_store_at_once_lose_no_run(tmp_path):
+    """Each reads and writes the file under its lock."""
+    path = tmp_path / "runs.jsonl"
+    with lock_file(path.with_name(".runs.jsonl.lock")):
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", ADD, str(path), str(seed)], cwd=Path(__file__).parents[1]
+            )
+            for seed in (0, 1)
+        ]
+        time.sleep(0.2)
+    assert [process.wait() for process in processes] == [0, 0]
+    assert sorted(read_stored(path).row("long").runs) == [0, 1]
 
 
 # --- the runs of a study
@@ -337,16 +324,6 @@ def test_a_run_without_its_evaluations_does_not_count(study, gather, runs):
     assert found.runs["baseline", 0].curve
     (said,) = found.refused[runs / "long" / "seed0"]
     assert said.endswith("evaluations.jsonl is gone: restore it, or remove the folder")
-
-
-def test_the_seconds_of_busy_runs_do_not_count(study, runs):
-    """The steps of seed 2 took twice as long as those of the others in its sitting."""
-    study = replace(study, seeds={"others": 4})
-    for seed in range(4):
-        date = f"2026-11-01T12:{5 * seed:02d}:00+00:00"
-        fake_run(runs, "baseline", seed, train_seconds=100.0 + 100 * (seed == 2), date=date)
-    found = gather_runs(study, lambda row, seed: [RunDir(runs / row / f"seed{seed}")])
-    assert {seed for (_, seed), run in found.runs.items() if run.is_untimed} == {2}
 
 
 def test_a_copy_of_a_run_folder_is_no_second_seed(gather, runs):

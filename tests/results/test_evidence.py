@@ -1,23 +1,20 @@
-"""Margins, numbers of seeds, single videos, time to target, sittings and busy machines, worked out by hand."""
+"""Margins, numbers of seeds, single videos and time to target, worked out by hand."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from fake_experiments import result
 
 from mgexp.results.estimates import estimate_mean, estimate_score, wilson_interval
 from mgexp.results.evidence import (
-    busy_runs,
     compare_videos,
     is_constant,
     judge_margin,
     seconds_to,
     seeds_to_decide,
-    sittings,
     speed_up_to,
 )
 from mgexp.results.model import Evaluation, Pair, Row, pack_videos
@@ -273,55 +270,3 @@ def test_of_an_even_number_of_pairs_the_middle_two_have_their_geometric_mean():
             assert {found, inverse} == {0.0, math.inf}
         elif wanted:
             assert inverse == pytest.approx(1 / wanted)
-
-
-# --- sittings and company
-
-
-def at(row, seed, time, **changes):
-    """A run of 125 program seconds that ended at ``time`` o'clock."""
-    run = result(f"study/{row}", seed, date=f"2026-11-21T{time}+00:00")
-    return replace(run, **changes)
-
-
-def test_sittings_end_with_an_hour_of_nothing_another_commit_or_machine():
-    runs = [
-        at("long", 0, "12:05:00"),
-        at("baseline", 0, "12:00:00"),
-        # An hour and the seconds of the run itself are still the same sitting.
-        at("baseline", 1, "13:07:04"),
-        at("long", 1, "14:10:00"),
-        at("baseline", 2, "12:06:00", commit="d" * 40),
-        at("long", 2, "12:07:00", device="Other CPU"),
-    ]
-    found = [[(run.row, run.seed) for run in one] for one in sittings(runs)]
-    assert found == [
-        [("baseline", 0), ("long", 0), ("baseline", 1)],
-        [("baseline", 2)],
-        [("long", 2)],
-        [("long", 1)],
-    ]
-
-
-def test_runs_beside_other_work_are_found_and_left_out_of_the_speed_up():
-    usual = {"steady_seconds": 100.0}
-    runs = [at("baseline", n, f"12:0{n}:00", **usual) for n in range(4)]
-    runs[1] = replace(runs[1], other_cores=0.4)
-    runs[2] = replace(runs[2], steady_seconds=121.0, other_cores=0.15)
-    busy = busy_runs(runs)
-    assert busy == {("study/baseline", 1), ("study/baseline", 2)}
-    own = [at("long", n, f"12:0{n}:30", **usual) for n in range(4)]
-    pair = pair_of(own, [replace(run, is_untimed=run.key in busy) for run in runs])
-    assert pair.fair.seeds == (0, 3)
-    assert pair.seeds == (0, 1, 2, 3)
-
-
-def test_two_runs_have_no_usual_time():
-    runs = [at("long", n, f"12:0{n}:00", steady_seconds=100.0 + 100 * n) for n in range(2)]
-    assert busy_runs(runs) == set()
-
-
-def test_seeds_of_two_sittings_are_not_compared():
-    pair = pair_of([at("long", 0, "12:00:00")], [at("baseline", 0, "16:00:00")])
-    assert pair.fair.seeds == ()
-    assert np.isfinite(pair.difference.mean)

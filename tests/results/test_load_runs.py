@@ -1,9 +1,8 @@
-"""Runs read from run folders, from runs.jsonl and from results.csv."""
+"""Runs read from run folders and from runs.jsonl, and exported to results.csv."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -12,19 +11,17 @@ from fake_runs import fake_run, unfinished_run
 from mgexp.errors import InputError
 from mgexp.results.load import (
     SECONDS,
-    as_line,
+    export_results,
     load_comparison,
     load_runs,
-    read_lines,
-    read_result,
-    read_results,
     read_stored,
-    write_lines,
+    stored_runs,
     write_stored,
 )
 from mgexp.results.model import Comparison
 from mgexp.run.confusion import write_confusion
 from mgexp.run.files import append_jsonl, read_json, write_json
+from mgexp.run.folder import ExperimentsDir
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 HEADER = (
@@ -141,54 +138,34 @@ def test_the_seconds_of_busy_runs_do_not_count(tmp_path):
         (folder / f"{rows[0].name}.yaml").touch()
         write_stored(folder / "runs.jsonl", Comparison(rows))
     for found in (of_folders, load_comparison(tmp_path)):
-        assert found.busy == {("runs/baseline", 0), ("runs/budget/as_long", 0)}
+        assert {run.key for run in found.busy} == {("runs/baseline", 0), ("runs/budget/as_long", 0)}
         assert [*found.baseline.timed.runs] == [1]
-        assert found.row("as_long").runs[0].is_untimed
+        assert not found.row("as_long").runs[0].is_timed
 
 
 # --- results.csv
 
 
-def test_a_run_is_a_line_and_reads_back(tmp_path):
-    run = read_result(fake_run(tmp_path / "quickstart", "baseline", top1=93.4166667))
-    write_lines(tmp_path / "results.csv", [as_line(run)])
-    assert (tmp_path / "results.csv").read_text() == f"{HEADER}\n{LINE}\n"
-    (found,) = read_results(tmp_path / "results.csv")
-    assert found == replace(run, top1=93.4167, other_seconds={})
-    assert found.finished_at == datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
+def test_a_run_is_a_line(tmp_path):
+    fake_run(tmp_path / "quickstart", "baseline", top1=93.4166667)
+    place = tmp_path / "experiments"
+    (place / "quickstart").mkdir(parents=True)
+    write_stored(place / "quickstart" / "runs.jsonl", load_runs(tmp_path / "quickstart"))
+    export_results(ExperimentsDir(place))
+    assert (place / "results.csv").read_text() == f"{HEADER}\n{LINE}\n"
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("93.4167", "many"),
-        ("12:00:00", "noon"),
-        ("+00:00", ""),
-        (",c0ffee", ""),
-        (",c0ffee", ",c0,ffee"),
-    ],
-)
-def test_a_line_that_is_damaged_is_bad_input(before, after, tmp_path):
-    table = tmp_path / "results.csv"
-    table.write_text(f"{HEADER}\n{LINE.replace(before, after)}\n")
-    with pytest.raises(InputError, match=r"results\.csv, line 2: .*; restore it from git"):
-        read_results(table)
-
-
-def test_lines_that_a_merge_left_are_bad_input(tmp_path):
-    """`write_lines` would write them as lines of empty cells."""
-    table = tmp_path / "results.csv"
-    table.write_text(f"{HEADER}\n<<<<<<< HEAD\n{LINE}\n=======\n")
-    with pytest.raises(InputError) as caught:
-        read_lines(table)
-    assert [one.partition("results.csv, ")[2] for one in caught.value.problems] == [
-        "line 2: has not 19 cells; restore it from git",
-        "line 4: has not 19 cells; restore it from git",
-    ]
-
-
-def test_no_table_is_no_results(tmp_path):
-    assert read_results(tmp_path / "results.csv") == ()
+def test_the_newest_run_of_a_row_and_seed_counts_wherever_it_is_stored(tmp_path):
+    """A study stores rows of other folders too."""
+    own, study = tmp_path / "quickstart", tmp_path / "ablations"
+    for folder, day in ((own, 2), (study, 3)):
+        folder.mkdir()
+        run = fake_run(
+            tmp_path / str(day) / "quickstart", "long", 0, date=f"2026-11-0{day}T12:00+00:00"
+        )
+        write_stored(folder / "runs.jsonl", load_runs(run.root.parents[1]))
+    (run,) = stored_runs(tmp_path)
+    assert run.date == "2026-11-03T12:00+00:00"
 
 
 def test_stored_runs_without_their_end_are_not_taken_for_all(tmp_path):
@@ -230,30 +207,18 @@ def test_a_damaged_file_of_a_run_names_its_folder(name, text, said, tmp_path):
 @pytest.mark.parametrize(
     "change",
     [
-        {"steps": None},
-        {"steps": "1000"},
-        {"commit": 7},
-        {"other_cores": "few"},
         {"date": "noon"},
         {"date": "2026-11-21T12:00:00"},
         {"seconds": None},
         {"seconds": dict.fromkeys(SECONDS[:-1], 1.0)},
         {"seconds": {**dict.fromkeys(SECONDS, 1.0), "evaluate": None}},
         {"metrics": []},
-        {"metrics": {}},
-        {"metrics": {"top1": "90.0"}},
     ],
 )
 def test_a_result_without_a_value_is_named(change, tmp_path):
     run = fake_run(tmp_path / "runs" / "quickstart", "baseline", 0)
     write_json(run.result_json, {**read_json(run.result_json), **change})
     with pytest.raises(
-        InputError, match=r"result\.json: .*remove this file and start the run's command again"
+        InputError, match=r"result\.json: .*remove it and start the run's command again"
     ):
         load_runs(tmp_path / "runs" / "quickstart")
-
-
-def test_an_empty_table_is_restored_from_git(tmp_path):
-    (tmp_path / "results.csv").touch()
-    with pytest.raises(InputError, match="first line is not"):
-        read_results(tmp_path / "results.csv")

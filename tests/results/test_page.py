@@ -126,37 +126,7 @@ def test_seeds_of_several_devices_are_one_row_whose_seconds_are_compared_within_
     assert (line["points"], line["speed-up, wall-clock"]) == ("−2.00", "2.00× (seed 0)")
 
 
-def test_precisions_have_a_line_each_and_are_not_compared_with_one_another(page):
-    text = page(
-        YAMLS,
-        result("quickstart/baseline", 0, 98.0),
-        result("quickstart/long_short", 0, 97.0),
-        result("quickstart/long_short", 0, 95.0, precision="bf16"),
-    )
-    results, against = tables(text, "## quickstart")
-    in_bf16, in_fp32 = (line for line in results if "[long+short]" in line["row"])
-    assert (in_bf16["measured on"], in_fp32["measured on"]) == (
-        *(f"{CPU}, bf16, ccccccc", f"{CPU}, fp32, ccccccc"),
-    )
-    assert in_fp32["verdict"] == "loses 1.00 points, as fast; one seed"
-    assert in_bf16["verdict"].startswith(
-        "not compared: no run of its base with the same seed, precision"
-    )
-    assert [(line["row"], line["points"]) for line in against] == [
-        (f"[long+short](quickstart/long_short.yaml) on {CPU}, fp32", "−1.00")
-    ]
-
-
-def test_numbers_of_videos_that_differ_show(page):
-    few = result("quickstart/baseline", 0, 90.0, num_train_videos=480)
-    text = page(YAMLS, result("quickstart/baseline", 0, 98.0), few)
-    assert [line["measured on"] for line in tables(text, "## quickstart")[0][:2]] == [
-        "Test CPU, fp32, 480 videos, ccccccc",
-        "Test CPU, fp32, 960 videos, ccccccc",
-    ]
-
-
-def test_commits_are_named_with_their_seeds_and_seconds_of_others_are_marked(page):
+def test_commits_are_named_with_their_seeds(page):
     text = page(
         YAMLS,
         *three_seeds("quickstart/baseline", 98.0, 98.0),
@@ -166,9 +136,7 @@ def test_commits_are_named_with_their_seeds_and_seconds_of_others_are_marked(pag
     measured, against = (row(table, "long+short") for table in tables(text, "## quickstart"))
     commits = "Test CPU, fp32, ccccccc (seed 0), ddddddd-dirty (seed 1)"
     assert measured["measured on"] == commits
-    alike = "alike in all pairs, as with too few or too easy test videos"
-    assert measured["verdict"] == f"loses 1.00 points, {alike}, as many FLOPs"
-    assert against["speed-up, wall-clock"] == "2.00× †"
+    assert against["speed-up, wall-clock"] == "2.00×"
 
 
 def test_an_ablation_stands_below_what_it_changes(page):
@@ -204,31 +172,31 @@ def test_results_that_do_not_count_are_told(page):
     text = page(
         YAMLS,
         result("gone/row"),
-        result("quickstart/baseline", 0, date="2026-11-20T12:00:00+00:00"),
         result("quickstart/baseline", 0),
-        result("quickstart/baseline", 1, steps=1500, date="2026-11-20T12:00:00+00:00", **OTHER),
+        result(
+            "quickstart/baseline",
+            1,
+            steps=1500,
+            recipe="old",
+            date="2026-11-20T12:00:00+00:00",
+            **OTHER,
+        ),
     )
-    gone, other, older = section(text, "## Results that do not count")
+    gone, other = section(text, "## Results that do not count")
     assert gone == "- gone/row: its YAML is gone."
     for part in ("quickstart/baseline, seed 1, on Test CPU, ddddddd", "1,500 steps", "1e+14 FLOPs"):
         assert part in other
-    assert older == "- Older results of runs that were repeated: 1."
 
 
 def test_the_index_says_what_long_short_did(page):
-    other = {"device": GPU, "precision": "tf32"}
     text = page(
         YAMLS,
-        *(result("quickstart/baseline", 0, 98.0, **one) for one in ({}, other)),
+        result("quickstart/baseline", 0, 98.0),
         result("quickstart/long_short", 0, 97.0, train_seconds=50.0),
-        result("quickstart/long_short", 0, 98.5, train_seconds=200.0, **other),
     )
     ((found,),) = tables(text, "# Experiments")
     assert (found["rows"], found["with results"]) == ("4", "2")
-    assert found["long+short"].split("<br>") == [
-        "loses 1.00 points, 2.00× faster; one seed (Test CPU, fp32)",
-        "gains 0.50 points, 2.00× slower; one seed (Test GPU, tf32)",
-    ]
+    assert found["long+short"] == "loses 1.00 points, 2.00× faster; one seed"
 
 
 def test_tables_come_in_the_order_of_the_index_with_links_to_their_headings(page):
@@ -267,9 +235,9 @@ def test_bad_files_are_one_message_and_the_page_stays(tmp_path, capsys):
     experiments = experiments_with(tmp_path / "experiments", YAMLS)
     write_page(experiments)
     before = experiments.readme_md.read_text()
-    experiments.results_csv.write_text("row,accuracy\n")
+    (experiments.root / "quickstart" / "runs.jsonl").write_text("row,accuracy\n")
     assert main([str(experiments.root)]) == 2
-    assert "first line is not" in capsys.readouterr().err
+    assert "runs.jsonl" in capsys.readouterr().err
     assert experiments.readme_md.read_text() == before
 
 

@@ -86,13 +86,6 @@ def test_gain_and_loss_stand_in_one_sentence(report, two_rows):
     assert "another commit" not in found
 
 
-def test_seconds_of_another_sitting_are_told(report, two_rows, tmp_path):
-    path = RunDir(tmp_path / "long_short" / "seed2").result_json
-    write_json(path, {**read_json(path), "date": "2026-11-25T12:00:00+00:00"})
-    (found,) = (line for line in report().splitlines() if line.startswith("- **long_short**"))
-    assert "Seed 2 ran at another commit than the baseline, or more than an hour apart" in found
-
-
 def test_one_line_names_all_runs_beside_other_programs(report, two_rows, tmp_path):
     def verdict():
         (found,) = (line for line in report().splitlines() if line.startswith("- **long_short**"))
@@ -105,9 +98,8 @@ def test_one_line_names_all_runs_beside_other_programs(report, two_rows, tmp_pat
         write_json(path, {**read_json(path), "other_cores": 0.62})
     (found,) = (line for line in report().splitlines() if "of busy runs" in line)
     root = tmp_path.name
-    names = f"{root}/baseline (seed 2), {root}/long_short (seeds 1, 2)."
-    assert found.startswith(f"**The seconds of busy runs do not count**: {names} In each, ")
-    assert "other programs kept more than 0.15 cores busy, or its steps took more than 1.2" in found
+    names = f"{root}/baseline (seed 2), {root}/long_short (seeds 1, 2): "
+    assert found.startswith(f"**The seconds of busy runs do not count**: {names}")
     # Both runs of the row are busy, so it has no seconds, and its FLOPs and its accuracy stay.
     assert "The baseline takes 4.00× its FLOPs." in verdict()
     assert "training seconds" not in verdict()
@@ -201,7 +193,7 @@ def test_what_is_missing_is_listed(report, two_rows, tmp_path):
         "- coarse, seed 2: not run.",
     ]
     assert lines[4].startswith("- coarse, seed 1: not compared with the baseline")
-    assert "('cpu', 'bf16', 2, 960) against ('cpu', 'fp32', 2, 960)" in lines[4]
+    assert "('bf16', 960) against ('fp32', 960)" in lines[4]
 
 
 def test_without_a_baseline_no_speed_up_is_shown(report, tmp_path):
@@ -311,7 +303,6 @@ def test_the_seconds_of_the_rows_are_those_of_one_machine(report, tmp_path):
     (found,) = tables(text, "## Rows")[0]
     assert (found["seeds"], found["training (s)"]) == ("1, 2, 3", "105 (100–110)")
     assert found["waiting for input"] == "4.8 %"  # (5/100 + 5/110)/2
-    assert "The seconds are those of the runs on cpu, " in text
 
 
 def save_scores(run, right):

@@ -6,11 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_experiments import CPU, GPU, experiments_with, result
+from fake_experiments import GPU, experiments_with, result
 
 from mgexp.errors import InputError
-from mgexp.results.load import write_stored
-from mgexp.results.model import Comparison, Row
 from mgexp.results.rows import (
     Published,
     count_results,
@@ -211,132 +209,37 @@ def test_other_columns_are_bad_input(table):
 # --- which results count
 
 
-def scores(found):
-    return {
-        name: [
-            (row.setting.device, dict(zip(row.runs, row.scores, strict=True)))
-            for row in rows.values()
-        ]
-        for name, rows in found.rows.items()
-    }
-
-
-def test_of_the_same_row_and_seed_the_newest_counts_wherever_its_line_is():
-    new = result("q/x", 0, 92.0, commit="b" * 40, date="2026-11-22T12:00:00+00:00")
-    old = result("q/x", 0, 91.0, date="2026-11-21T12:00:00+00:00")
-    found = count_results([new, old, result("q/x", 1, 93.0)])
-    assert scores(found) == {"q/x": [(CPU, {0: 92.0, 1: 93.0})]}
-    assert found.older == (old,)
+def test_runs_of_another_recipe_precision_or_number_of_videos_do_not_count():
+    """The learning rate was changed after seed 1, which left the steps and the FLOPs as they were."""
+    days = [f"2026-11-{day}T12:00:00+00:00" for day in (20, 21, 22, 23)]
+    old = result("q/x", 1, 91.0, date=days[0], recipe="old")
+    low = result("q/x", 2, 92.0, date=days[1], recipe="new", precision="bf16")
+    few = result("q/x", 4, 92.0, date=days[1], recipe="new", num_train_videos=480)
+    first = result("q/x", 3, 10.0, date=days[2], recipe="new")
+    newest = result("q/x", 0, 11.0, date=days[3], recipe="new", device=GPU)
+    counted = count_results([newest, first, few, low, old])
+    assert [*counted.rows] == ["q/x"]
+    assert counted.rows["q/x"].runs == {0: newest, 3: first}
+    assert counted.others == (old, low, few) or counted.others == (old, few, low)
 
 
 def test_dates_are_compared_as_moments():
-    early = result("q/x", 0, 91.0, date="2026-11-21T13:00:00+02:00")  # 11:00 UTC
-    late = result("q/x", 0, 92.0, date="2026-11-21T12:00:00+00:00")
-    assert scores(count_results([late, early])) == {"q/x": [(CPU, {0: 92.0})]}
+    early = result("q/x", 0, 91.0, date="2026-11-21T13:00:00+02:00", recipe="old")  # 11:00 UTC
+    late = result("q/x", 1, 92.0, date="2026-11-21T12:00:00+00:00", recipe="new")
+    assert count_results([late, early]).rows["q/x"].scores == (92.0,)
 
 
-def test_of_equally_new_results_the_last_line_counts():
-    found = count_results([result("q/x", 0, 91.0), result("q/x", 0, 92.0)])
-    assert scores(found) == {"q/x": [(CPU, {0: 92.0})]}
-
-
-def test_a_seed_on_two_devices_counts_once():
-    early = result("q/x", 0, 91.0, date="2026-11-21T12:00:00+00:00", device=GPU)
-    late = result("q/x", 0, 92.0, date="2026-11-22T12:00:00+00:00")
-    found = count_results([late, early, result("q/x", 1, 93.0, device=GPU)])
-    assert scores(found) == {"q/x": [(CPU, {0: 92.0, 1: 93.0})]}
-    assert found.older == (early,)
-
-
-@pytest.mark.parametrize("other", [{"precision": "bf16"}, {"num_train_videos": 480}])
-def test_other_settings_stand_beside_each_other(other):
-    found = count_results([result("q/x", 0, 91.0), result("q/x", 0, 92.0, **other)])
-    changed = result("q/x", 0, **other).setting.of_scores
-    assert len(found.rows["q/x"]) == 2
-    assert found.older == ()
-    assert found.rows["q/x"][changed].scores == (92.0,)
-
-
-def test_seeds_of_another_recipe_do_not_count_results():
-    before = result("q/x", 1, 50.0, steps=1500, date="2026-11-20T12:00:00+00:00")
-    found = count_results([before, result("q/x", 0, 48.0, steps=375)])
-    assert scores(found) == {"q/x": [(CPU, {0: 48.0})]}
-    assert found.of_another_recipe == (before,)
-
-
-def test_a_changed_recipe_with_the_same_flops_is_told_by_the_stored_runs():
-    """The learning rate was changed, and then one seed was trained and stored, and another one collected alone."""
-    days = [f"2026-11-{day}T12:00:00+00:00" for day in (20, 21, 22, 23)]
-    alone, before = result("q/x", 0, 91.0, date=days[0]), result("q/x", 1, 92.0, date=days[1])
-    stored = replace(result("q/x", 2, 10.0, date=days[2]), recipe="new")
-    later = result("q/x", 3, 11.0, date=days[3])
-    for old in (before, replace(before, recipe="old")):
-        found = count_results([alone, old, stored, later])
-        assert scores(found) == {"q/x": [(CPU, {2: 10.0, 3: 11.0})]}
-        assert found.of_another_recipe == (alone, old)
-
-
-def test_the_seconds_of_busy_and_early_runs_of_a_study_are_not_compared(tmp_path):
-    """results.csv does not know them, but runs.jsonl and study.yaml beside the YAMLs do."""
+def test_the_seconds_of_busy_and_early_runs_and_of_other_threads_are_not_compared(tmp_path):
     yamls = {"a/baseline": "_BASE_: ../base/b.yaml\n", "a/long": "_BASE_: ../base/b.yaml\nA: 1\n"}
-    seconds = dict.fromkeys(("evaluate", "precise_bn", "checkpoint", "shape_warmup"), 0.0)
-    base, own = (
-        [replace(result(name, seed), other_seconds=seconds) for seed in (0, 1, 2)] for name in yamls
-    )
+    base, own = ([result(name, seed) for seed in range(4)] for name in yamls)
     base[2] = replace(base[2], date="2026-11-21T11:59:00+00:00")
+    own[0] = replace(own[0], other_cores=0.5)
+    own[3] = replace(own[3], environment={"threads": 2})
     experiments = experiments_with(tmp_path, yamls, *base, *own)
-    stored = Comparison(
-        (
-            Row("baseline", {0: base[0], 1: base[1], 2: base[2]}),
-            Row("long", {0: replace(own[0], other_cores=0.5), 1: own[1], 2: own[2]}),
-        )
-    )
-    write_stored(tmp_path / "a" / "runs.jsonl", stored)
     (tmp_path / "a" / "study.yaml").write_text(
         "rows: [baseline, long]\nseeds: 3\nmargin: 1.0\nseconds_since: 2026-11-21T12:00+00:00\n"
     )
     page = read_page(experiments)
-    assert {run.key for run in page.results if run.is_untimed} == {("a/long", 0), ("a/baseline", 2)}
-    (row,) = page.rows_of(page.experiments.rows["a/long"])
-    pair = page.against_baseline(row)
-    assert pair.seeds == (0, 1, 2)
+    pair = page.against_baseline(page.row(page.experiments.rows["a/long"]))
+    assert pair.seeds == (0, 1, 2, 3)
     assert pair.timed.seeds == (1,)
-
-
-def test_seconds_of_other_numbers_of_threads_are_not_compared(tmp_path):
-    """results.csv has no threads, and runs.jsonl has."""
-    yamls = {"a/baseline": "_BASE_: ../base/b.yaml\n", "a/long": "_BASE_: ../base/b.yaml\nA: 1\n"}
-    seconds = dict.fromkeys(("evaluate", "precise_bn", "checkpoint", "shape_warmup"), 0.0)
-    base, own = (
-        {
-            seed: replace(result(name, seed, environment={"threads": num}), other_seconds=seconds)
-            for seed, num in enumerate(threads)
-        }
-        for name, threads in zip(yamls, ((1, 2), (1, 1)), strict=True)
-    )
-    experiments = experiments_with(tmp_path, yamls, *base.values(), *own.values())
-    stored = Comparison((Row("baseline", base), Row("long", own)))
-    write_stored(tmp_path / "a" / "runs.jsonl", stored)
-    page = read_page(experiments)
-    (row,) = page.rows_of(page.experiments.rows["a/long"])
-    pair = page.against_baseline(row)
-    assert (pair.seeds, pair.timed.seeds) == ((0, 1), (0,))
-
-
-def test_the_runs_of_a_shorter_baseline_are_read_once(tmp_path):
-    """Two runs have no usual time, so neither is busy. Read twice, they would be four."""
-    yamls = {
-        "a/baseline": "_BASE_: ../base/b.yaml\n",
-        "a/budget/as_long": "_BASE_: ../baseline.yaml\n",
-    }
-    seconds = dict.fromkeys(("evaluate", "precise_bn", "checkpoint", "shape_warmup"), 0.0)
-    runs = {
-        seed: replace(
-            result("a/budget/as_long", seed, train_seconds=104.0 + 100 * seed),
-            other_seconds=seconds,
-        )
-        for seed in (0, 1)
-    }
-    experiments = experiments_with(tmp_path, yamls, *runs.values())
-    write_stored(tmp_path / "a" / "budget" / "runs.jsonl", Comparison((Row("as_long", runs),)))
-    assert not any(run.is_untimed for run in read_page(experiments).results)

@@ -11,7 +11,6 @@ from markdown_tables import row, section, tables
 
 from mgexp.config.study import Study
 from mgexp.results.collect import Gathered
-from mgexp.results.evidence import untime_busy
 from mgexp.results.model import Comparison, Evaluation, Row, pack_videos
 from mgexp.results.study_page import StudyResults, render_study
 
@@ -65,7 +64,7 @@ def results(study):
     as_long = [one("as_long", 0, 80.0, 50.0, 5e13, minute=2)]
     rows = (Row("baseline", dict(enumerate(base))), Row("long", dict(enumerate(long))))
     shorter = (Row("as_long", {0: as_long[0]}),)
-    return StudyResults(study, Gathered(untime_busy(Comparison(rows, shorter=shorter))))
+    return StudyResults(study, Gathered(Comparison(rows, shorter=shorter)))
 
 
 def page(results, prose=PROSE, **changes):
@@ -155,25 +154,9 @@ def test_the_control_at_the_coarsest_shape_is_in_the_table_of_controls_alone(
 
 def test_speed_ups_leave_busy_runs_out(results):
     found = row(table_of(page(results), "Training time"), "long")
-    assert found["pairs in one quiet sitting"] == "2"
+    assert found["pairs with seconds"] == "2"
     assert (found["speed-up, seconds"], found["speed-up, FLOPs"]) == ("2.00×", "2.00×")
-    assert "Busy are study/long (seed 2). In each, other programs kept" in page(results)
-
-
-def test_machines_stand_apart_where_seconds_come_from_several(study, results):
-    assert len(tables(page(results), "## Training time")) == 1
-    alone = {"threads": 1, "cores": 1}
-    base, long = (dict(row.runs) for row in results.comparison.rows)
-    base[1] = replace(base[1], environment=alone)
-    long[1] = replace(long[1], environment=alone, train_seconds=25.0)
-    rows = (Row("baseline", base), Row("long", long))
-    whole, apart = tables(page(results, gathered=Gathered(Comparison(rows))), "## Training time")
-    # Not the mean of 50 and 25 s.
-    assert (row(whole, "long")["training (s)"], row(whole, "long")["base (s)"]) == ("50", "100")
-    assert [list(line.values()) for line in apart] == [
-        ["Test CPU, 1 core, 1 thread", "[long](long.yaml)", "baseline", "1", "4.00×"],
-        ["Test CPU, 2 cores, 2 threads", "[long](long.yaml)", "baseline", "1", "2.00×"],
-    ]
+    assert "do not count: study/long (seed 2): other programs kept" in page(results)
 
 
 def test_time_to_target_counts_misses(results):
@@ -197,7 +180,7 @@ def test_time_to_target_compares_pairs_of_the_machine_that_it_names(results):
     long[1] = replace(one("long", 1, 89.8, 25.0, 5e13), environment=elsewhere)
     found = Gathered(Comparison((Row("baseline", base), Row("long", long))))
     text = page(results, gathered=found)
-    assert "over the runs whose seconds count on the machine of most of them:" in text
+    assert "over the runs whose seconds count in the setting of most of them:" in text
     assert [*row(table_of(text, "Time to target"), "long").values()][-1] == "2.00×"
 
 
@@ -231,12 +214,12 @@ def test_the_seconds_of_early_runs_do_not_count(results):
     gathered = replace(results.gathered, comparison=results.comparison.timed_since(study.since))
     text = page(results, study=study, gathered=gathered)
     assert row(table_of(text, "Accuracy"), "long")["pairs"] == "3"
-    assert row(table_of(text, "Training time"), "long")["pairs in one quiet sitting"] == "0"
+    assert row(table_of(text, "Training time"), "long")["pairs with seconds"] == "0"
     assert row(table_of(text, "Training time"), "long")["speed-up, FLOPs"] == "2.00×"
     assert row(table_of(text, "Time to target"), "baseline")["reached"] == "1 of 1"
     # Seed 2 of long is busy.
     assert [line["row"] for line in table_of(text, "Where the time went")] == ["baseline"]
-    assert "The seconds of 5 runs that ended before 2026-11-21 12:05 UTC are left out" in text
+    assert "The seconds of 5 runs that ended before 2026-11-21 12:05 UTC do not count, as" in text
 
 
 def test_the_baseline_with_the_same_budget(results):
@@ -261,18 +244,12 @@ def test_single_videos_and_controls(results):
     assert (repeated["top-1 (%)"], repeated["difference (points)"]) == ("12.00", "−78.00")
 
 
-def test_sittings(results):
-    (found,) = table_of(page(results), "Sittings")
-    assert (found["runs"], found["busy"], found["commit"]) == ("7", "1", "ccccccc")
-    assert found["machine"] == "Test CPU, 2 cores, 2 threads"
-
-
 def test_prose_opens_the_page_and_follows_the_results(results):
     lines = page(results).splitlines()
     assert lines[2] == "# Four rows"
     assert lines[4] == "It shows something."
     order = [line for line in lines if line.startswith("## ")]
-    assert order.index("## Sittings") + 1 == order.index("## The data")
+    assert order.index("## Controls") + 1 == order.index("## The data")
     assert order.index("## The data") + 1 == order.index("## Where the time went")
     assert page(results, "").splitlines()[2] == f"# {results.study.folder.name}"
 

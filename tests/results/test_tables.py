@@ -110,15 +110,6 @@ def test_a_speed_up_that_varies_may_be_chance():
     assert verdict(one) == said
 
 
-@pytest.mark.parametrize(
-    ("flops", "said"),
-    [(5e13, "2.00× fewer FLOPs"), (2e14, "2.00× more FLOPs"), (1e14, "as many FLOPs")],
-)
-def test_seconds_of_another_commit_are_no_verdict(flops, said):
-    found = versus((90,), (89,), train_seconds=10.0, train_flops=flops, commit="d" * 40)
-    assert verdict(found) == f"loses 1.00 points, {said}; one seed"
-
-
 def test_without_a_pair_nothing_is_compared():
     found = versus((90,), (89,), precision="another")
     assert verdict(found).startswith("not compared: no run of its base with the same seed")

@@ -32,8 +32,7 @@ def collect(tmp_path, runs, monkeypatch, capsys):
     monkeypatch.setattr("mgexp.figures.report_figures.load_schedules", lambda *_: ())
 
     def call(*arguments, folder=runs.parent):
-        results = ["--results", str(experiments / "results.csv")]
-        return tool.main([str(folder), *results, *arguments]), capsys.readouterr()
+        return tool.main([str(folder), *arguments]), capsys.readouterr()
 
     return call
 
@@ -119,22 +118,6 @@ def test_the_tables_show_what_was_collected(collect, runs, tmp_path):
     assert "| [long](quickstart/long.yaml) | unknown | not run |" in tables
 
 
-def test_another_table_of_results_leaves_the_page_as_it_is(collect, runs, tmp_path):
-    trained_with(fake_run(runs, "baseline"), tmp_path)
-    code, output = collect("--json", "--results", str(tmp_path / "mine.csv"))
-    assert code == 0
-    assert simplejson.loads(output.out)["tables"] is None
-    assert (tmp_path / "mine.csv").exists()
-    assert not (tmp_path / "experiments" / "README.md").exists()
-
-
-def test_a_table_in_a_folder_that_does_not_exist_is_bad_input(collect, runs, tmp_path):
-    trained_with(fake_run(runs, "baseline"), tmp_path)
-    code, output = collect("--results", str(tmp_path / "lost" / "mine.csv"))
-    assert code == 2
-    assert "there is no folder" in output.err
-
-
 def test_a_folder_without_runs_is_bad_input(collect, runs):
     runs.mkdir(parents=True)
     code, output = collect()
@@ -202,3 +185,11 @@ def test_a_sweep_gets_a_line_for_each_value(collect, runs, tmp_path):
         f"tables      {tmp_path / 'experiments' / 'README.md'}",
     ]
     assert "| quickstart/baseline | 0.4 | seed 1 |" in (runs.parent / "report.md").read_text()
+
+
+def test_reports_only_leaves_experiments_as_it_is(collect, runs, tmp_path):
+    trained_with(fake_run(runs, "baseline"), tmp_path)
+    before = sorted((tmp_path / "experiments").rglob("*"))
+    code, output = collect("--reports-only")
+    assert (code, output.out) == (0, f"report      {runs / 'report.md'}\n")
+    assert sorted((tmp_path / "experiments").rglob("*")) == before

@@ -12,8 +12,8 @@ import pytest
 from run_files import read_lines, refused, torchrun
 from tiny import NUM_TRAIN, NUM_VAL, command, write_config
 
-from mgexp.results.collect import append_results
-from mgexp.run.folder import find_runs
+from mgexp.results.collect import store_runs
+from mgexp.run.folder import ExperimentsDir, find_runs
 from mgexp.train import evaluate
 
 NUM_CLASSES = 3
@@ -83,8 +83,9 @@ def test_a_run_of_many_labels_ends_with_its_map(finished, tmp_path):
     assert found["scores"].shape == (NUM_VAL, NUM_CLASSES)
     assert ((found["scores"] > 0) & (found["scores"] < 1)).all()
     assert found["num_views"] == 2
-    append_results(find_runs(output.parent), tmp_path / "results.csv", cfg.parent)
-    (row,) = csv.DictReader((tmp_path / "results.csv").open())
+    experiments = ExperimentsDir(cfg.parent)
+    store_runs(find_runs(output.parent), experiments)
+    (row,) = csv.DictReader(experiments.results_csv.open())
     assert (row["top1"], float(row["map"])) == ("", pytest.approx(lines[-1]["map"], abs=1e-4))
 
 

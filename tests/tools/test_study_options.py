@@ -32,7 +32,7 @@ def study(monkeypatch, folder):
 @pytest.mark.parametrize("option", ["--only-page", "--status"])
 @pytest.mark.parametrize(
     "words",
-    ["--minutes 4", "--repeat-busy", "--parallel 4", "--launcher slurm", "--gpus-per-node 1"],
+    ["--minutes 4", "--parallel 4", "--launcher slurm", "--gpus-per-node 1"],
 )
 def test_what_trains_nothing_refuses_the_options_of_training(words, option, study, capsys):
     assert study(option, *words.split()) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import shutil
 import subprocess
@@ -18,7 +19,6 @@ from mgexp.config import load, values
 from mgexp.config.load import experiment_name, load_config, to_yaml
 from mgexp.config.study import Task, read_study
 from mgexp.errors import InputError
-from mgexp.results.load import read_lines
 from mgexp.results.study_state import unfinished_lines
 from mgexp.run.files import append_jsonl, read_json, read_jsonl, write_json
 from mgexp.run.folder import RunDir
@@ -111,7 +111,7 @@ def test_rows_are_interleaved_and_everything_is_written(study, runs, folder, cap
     assert "study.py: task 1 of 7: baseline, seed 0; 7 tasks left" in said
     budget = yaml.safe_load((folder / "budget" / f"{AS_B}.yaml").read_text())
     assert budget["SOLVER"]["STEPS"] == [0.0, 1.6, 3.2]  # 100 s against 40 s: 0.4 of all epochs
-    lines = read_lines(folder.parent / "results.csv")
+    lines = csv.DictReader((folder.parent / "results.csv").open())
     assert [(line["experiment"], line["seed"]) for line in lines][:2] == [
         ("group/baseline", "0"),
         ("group/long", "0"),
@@ -223,38 +223,6 @@ def test_no_run_starts_that_would_end_too_late(study, runs, capsys):
     assert runs.started[1:] == [(B, 0), (A, 0, "repeated")]
     assert study("--minutes", "3.2") == 4
     assert runs.started[3:] == [(A, 1), (B, 1)]
-
-
-def test_busy_runs_are_trained_again_if_asked_for(study, runs, folder):
-    study()
-    result_json = folder.parents[1] / "runs/group/long/seed1/result.json"
-    write_json(result_json, {**read_json(result_json), "other_cores": 0.9})
-    assert study() == 0
-    assert "Busy are group/long (seed 1). In each" in (folder / "README.md").read_text()
-    runs.started.clear()
-    runs.started += [None] * 10
-    assert study("--repeat-busy") == 0
-    assert runs.started[10:] == [(B, 1)]
-    assert "Busy are" not in (folder / "README.md").read_text()
-    assert (folder.parents[1] / "runs/group/long/seed1_busy_1").is_dir()
-
-
-def test_busy_runs_of_slurm_are_set_aside_too_and_a_new_training_stays(folder):
-    board = load_tool("study").Board(read_study(folder))
-    root = board.sweep_dir.run(board.sweep_run(B, 1).name).root
-    run = fake_run(root.parents[1], root.parent.name, 1)
-    assert run.root == root
-    name = experiment_name(board.study.yamls[B])
-    run.config_yaml.write_text(to_yaml(load_config(board.study.yamls[B])))
-    found = {**read_json(run.result_json), "experiment": name, "other_cores": 0.9}
-    write_json(run.result_json, found)
-    begun = board.run_dir(B, 1).root
-    begun.mkdir(parents=True)
-    board = load_tool("study").Board(read_study(folder))
-    board.set_busy_aside()
-    assert board.again == {(B, 1)}
-    assert root.with_name(f"{root.name}_busy_1").is_dir() and not root.exists()
-    assert begun.is_dir()
 
 
 def test_figures_show_the_seeds_whose_seconds_count(runs, folder, monkeypatch):

@@ -173,9 +173,7 @@ def test_a_second_call_runs_what_is_missing_with_the_code_of_the_first(
     assert [one["state"] for one in found] == ["finished"] * 2
     assert all(one["step"] == one["total"] == 10 for one in found)
     experiments = tmp_path / "experiments"
-    summary = load_tool("collect").collect(
-        folder / "runs", experiments / "results.csv", experiments
-    )
+    summary = load_tool("collect").collect(folder / "runs", experiments)
     # The last one has the table of values.
     assert [path.parent.name for path in summary.reports] == ["group", "group", "runs"]
     assert summary.collected.added == [run]  # the grid's first value is the row's

@@ -73,7 +73,7 @@ class Training:
             write_checkpoint=lambda: None,
             checkpoint_seconds=1e9,
             loaded=LoadedClips(self.state, self.processes, lambda reasons: None),
-            others=OtherPrograms(self.state.clock, lambda: None, lambda text: None),
+            others=OtherPrograms(self.state.clock, lambda: None),
         )
         with Progress(path, 0, self.schedule.total_steps, 1) as progress:
             assert loop.run(map(batch_of, self.requests), progress)
