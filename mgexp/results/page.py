@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
 
 from mgexp.errors import InputError
 from mgexp.results.model import COARSE_CONTROL, ROW_ORDER, Pair, Row, Run
+from mgexp.results.pages import render_page
 from mgexp.results.rows import Experiment, Page, Published, read_page
 from mgexp.results.tables import (
     INTERVAL,
@@ -35,48 +36,6 @@ from mgexp.run.folder import METRIC_NAMES, ExperimentsDir
 
 NOT_RUN = "not run"
 
-HEAD = """\
-<!-- Written by tools/collect.py from runs.jsonl, published.csv and the YAMLs: change those, not this file. -->
-
-# Experiments
-
-This page shows for every row what was published, what we measured, and what the row gains or loses. The name of a
-row links to its YAML. `python tools/collect.py runs/` adds finished runs and writes this page. The end of the
-page says [how to read it](#how-to-read-it)."""
-
-INDEX_WORDS = """\
-The last column says what long+short does against the baseline of its table. "Loses 2 points" means that its
-accuracy is 2 percentage points lower, on average over the seeds. "Which may be chance" means that the 95 %
-interval in the brackets contains "no difference": these seeds cannot tell. A row that is faster and loses accuracy
-has won nothing until the same baseline, trained for as short a time, is worse. [More on this](#how-to-read-it)."""
-
-LEGEND = """\
-- **Published**: percent, from [published.csv](published.csv). The sources are [above](#published-numbers).
-  "unknown" means that we had no source.
-- **Ours**: percent, from the final evaluation: the mean over the seeds ± their standard deviation.
-  [results.csv](results.csv) has top-5, steps, seconds and everything else.
-  [earlier_results.csv](earlier_results.csv) has runs of recipes that the rows no longer have.
-- **Points**: ours minus the baseline's. This is the mean over pairs of runs with the same seed, precision and
-  number of training videos. The devices of a pair may differ. We treat this difference as that of another seed.
-  A minus is a loss. The 95 % interval is Student's t over the seeds. It covers the choice of the seed, but not
-  the choice of data or recipe.
-- **Speed-up**: the baseline's training seconds divided by the row's. Only pairs count whose two runs had the same
-  device, threads and version of torch, beside which no other program kept the cores busy, and of which none ended
-  before the `seconds_since` of its study. If these are not all pairs, their seeds are named. We show the geometric
-  mean, with the range over the seeds in brackets. Below 1, the row is slower. The 95 % interval is
-  Student's t on the logarithms. The speed-up in FLOPs is the same ratio over all pairs.
-- **Verdict**: the row against the baseline. "May be chance" means that the 95 % interval, in brackets, contains
-  "no difference". "One seed" has no interval. A control is not a way to train.
-- **The baseline of a row** is the first of these that exists: `baseline_<row>` in the same folder; the
-  `…baseline` in the same folder whose name begins like the row's; the row that adds nothing to the base file of
-  both.
-- **Which results count**: the newest run of each row and seed that is stored in a `runs.jsonl`, if it has the
-  recipe, the precision and the number of training videos of the newest run of its row. If a line mixes several
-  commits, it names them with their seeds.
-- **Commands**: `--seed N` trains another seed. Lists have `path label` lines. Official files of Kinetics and
-  Something-Something V2 need `DATA.FORMAT kinetics` or `ssv2`. The commands start one process. Rows of real data
-  sets need several GPUs: `torchrun --nproc-per-node 8 tools/run_net.py … --launcher torchrun`, or Slurm."""
-
 
 def write_page(experiments: ExperimentsDir) -> None:
     """Write README.md. Raises InputError if a file that it reads cannot be understood."""
@@ -86,13 +45,13 @@ def write_page(experiments: ExperimentsDir) -> None:
 def render(experiments: ExperimentsDir) -> str:
     """Write the page as Markdown."""
     page = read_page(experiments)
-    end = ["## Published numbers", "", *_sources(page)]
-    if left_out := _left_out(page):
-        end += ["", "## Results that do not count", "", *left_out]
-    end += ["", "## How to read it", "", LEGEND]
-    head = [HEAD, "", INDEX_WORDS, "", *_index(page)]
-    sections = ["\n".join(_section(page, one)) for one in page.experiments.folders]
-    return "\n\n".join(["\n".join(head), *sections, "\n".join(end)]) + "\n"
+    return render_page(
+        "experiments.md.j2",
+        index=_index(page),
+        tables=[_section(page, folder) for folder in page.experiments.folders],
+        published=_sources(page),
+        left_out=_left_out(page),
+    )
 
 
 def anchor_of(folder: str) -> str:
@@ -116,33 +75,31 @@ def _index(page: Page) -> list[str]:
     return markdown(("table", "rows", "with results", "long+short"), cells, ("long+short",))
 
 
-def _section(page: Page, folder: str) -> Iterator[str]:
-    """Write the section of a folder: its links, its tables and its commands."""
-    yield from [f"## {folder}", ""]
+def _section(page: Page, folder: str) -> dict[str, object]:
+    """Collect the links, the tables and the commands of a folder."""
     # A README or report is beside the YAMLs, or one folder above them.
     places = [folder, folder.rpartition("/")[0]]
     paths = [f"{place}/{name}" for place in places if place for name in ("README.md", "report.md")]
-    if links := [f"[{path}]({path})" for path in paths if (page.root / path).exists()]:
-        yield from [f"More: {', '.join(links)}.", ""]
-    yield from _result_table(page, folder)
 
     def name(pair: Pair) -> str:
         return _link(page.experiments.rows[pair.own.name], folder)
 
+    def base(pair: Pair) -> str:
+        return _link(page.experiments.rows[pair.base.name], folder)
+
     own = page.experiments.table(folder)
     rows = [page.row(experiment) for experiment in own]
-    pairs = [pair for row in rows if (pair := page.against_baseline(row)) and pair.runs]
-    if pairs:
-        yield from ["", "Against the baseline:", "", *table(pairs, [("row", name), *PAIR_COLUMNS])]
-    pairs = [pair for row in rows if (pair := page.against_parent(row)) and pair.runs]
-    if pairs:
-        yield from ["", "Against the row that each row changes:", ""]
-        changed = ("changes", lambda pair: _link(page.experiments.rows[pair.base.name], folder))
-        columns = [("row", name), changed, *PAIR_COLUMNS, ("verdict", verdict)]
-        yield from table(pairs, columns, ("changes", "verdict"))
-    commands = "\n".join(experiment.command for experiment in own)
-    yield from ["", "<details><summary>Commands</summary>", "", "```bash", commands, "```", ""]
-    yield "</details>"
+    baselines = [pair for row in rows if (pair := page.against_baseline(row)) and pair.runs]
+    parents = [pair for row in rows if (pair := page.against_parent(row)) and pair.runs]
+    columns = [("row", name), ("changes", base), *PAIR_COLUMNS, ("verdict", verdict)]
+    return {
+        "folder": folder,
+        "links": [f"[{path}]({path})" for path in paths if (page.root / path).exists()],
+        "results": _result_table(page, folder),
+        "against_baseline": table(baselines, [("row", name), *PAIR_COLUMNS]),
+        "against_parent": table(parents, columns, ("changes", "verdict")),
+        "commands": [experiment.command for experiment in own],
+    }
 
 
 # --- tables
@@ -206,7 +163,7 @@ def _sources(page: Page) -> list[str]:
         ("source", lambda one: plain_cell(one.source)),
         ("note", lambda one: plain_cell(one.note)),
     ]
-    return table(page.published, columns, ("source", "note")) or ["None are known."]
+    return table(page.published, columns, ("source", "note"))
 
 
 def _left_out(page: Page) -> list[str]:

@@ -29,6 +29,7 @@ from mgexp.results.model import (
     Row,
     Run,
 )
+from mgexp.results.pages import figures_of, render_page
 from mgexp.results.report import class_tables, control_table, data_text, how, time_table
 from mgexp.results.schedules import RowSchedule
 from mgexp.results.tables import (
@@ -39,7 +40,6 @@ from mgexp.results.tables import (
     interval_text,
     not_compared,
     plain_cell,
-    sections_of,
     table,
     video_table,
 )
@@ -47,17 +47,6 @@ from mgexp.text import counted
 
 HEAD = """\
 <!-- tools/study.py writes this page from study.yaml, runs.jsonl and prose.md: change those, not this file. -->"""
-
-READING = """\
-- The 95 % intervals of accuracies, differences and ratios are Student's t over seeds (for ratios, on the
-  logarithms). They cover the choice of the seed, and not the choice of data. The interval of an accuracy is cut at
-  0 and 100 %, and that of a difference at ±100 points, since nothing lies beyond.
-- A pair is two runs with the same seed, precision and number of training videos. Seconds are compared only where
-  both runs of a pair had the same device, threads and version of torch, and no other program kept the cores busy.
-  Where study.yaml has `seconds_since`, earlier seconds do not count at all.
-- A speed-up is the base's training seconds divided by the row's. Training seconds include the waiting for input
-  and the first use of each shape. They do not include evaluation, precise BN, checkpoints and start-up.
-- Training FLOPs = 2 × multiply-adds of the forward pass × 3 (forward and backward) × clips."""
 
 
 @dataclass(frozen=True)
@@ -122,77 +111,65 @@ def render_study(
     ``prose`` may begin with a title. What stands before its first "## " opens the page. Its sections come after
     the results. ``command`` runs the study.
     """
-    shown = {one.name: one.markdown for one in pictures}
     before, *sections = re.split(r"^(?=## )", prose, flags=re.MULTILINE)
     title, _, opening = before.partition("\n")
     if not title.startswith("# "):
         title, opening = f"# {results.study.folder.resolve().name}", before
-    lines = [HEAD, "", title, "", *opening.strip().splitlines()]
-    comparison = results.for_figures
-    study = results.study
-    orders, has_coarse = study.controls, COARSE_CONTROL in study.names
-    parts: list[tuple[str, list[str]]] = [("What was claimed", list(_claim(results)))]
-    if results.finished:
-        parts += [
-            ("Accuracy", [*(shown.get("gains") or shown.get("speed_up", [])), *_accuracy(results)]),
-            (
-                "Training time",
-                [*shown.get("accuracy", []), *_speed_table(results), *_left_out_seconds(results)],
-            ),
-            ("Time to target", list(_target(results))),
-            (
-                "The baseline with the same budget",
-                shown.get("equal_flops", []) + _budget_table(results),
-            ),
-            ("Video by video", _videos(results)),
-            ("Controls", control_table(comparison, orders, has_coarse)),
-        ]
-    lines += sections_of(parts)
-    for section in sections:
-        lines += ["", *section.strip().splitlines()]
-    parts = [("Schedules", shown.get("schedule", [])[:-1])]
-    if results.finished:
-        parts = [
-            ("Where the time went", shown.get("seconds", []) + time_table(comparison.timed)),
-            ("Classes", shown.get("confusion", []) + class_tables(comparison)),
-            *parts,
-            ("How the numbers were taken", [READING, *how(comparison.runs)]),
-        ]
-    parts.append(("To run it again", ["```bash", command, "```", "", *_left_out(results)]))
-    return "\n".join([*lines, *sections_of(parts)]) + "\n"
-
-
-# --- the claim
-
-
-def _claim(results: StudyResults) -> Iterator[str]:
-    """Say what was claimed before the runs, and how many of the runs there are."""
-    study = results.study
+    study, has_runs = results.study, bool(results.finished)
     bases = dict.fromkeys(base for name in study.names if (base := study.base_of(name)))
-    claim = "This study has one row, so it compares nothing."
-    if bases:
-        claim = (
-            f"A row holds its claim if its accuracy is not worse than that of {' or '.join(bases)} by more than "
-            f"{counted(study.margin, 'point')}."
-        )
-    yield (
-        f"{claim} [study.yaml](study.yaml) names the rows, the seeds and the margin"
-        + (f", and the target of {study.target:g} %" if study.target else "")
-        + ". Its comments say what was known when it was written."
+    comparison, since = results.for_figures, study.since
+    early = [run for run in results.gathered.runs.values() if since and run.finished_at < since]
+    return render_page(
+        "study.md.j2",
+        head=HEAD,
+        title=title,
+        opening=opening.strip(),
+        prose="\n\n".join(section.strip() for section in sections),
+        figures=figures_of(pictures),
+        has_runs=has_runs,
+        bases=[*bases],
+        margin=counted(study.margin, "point"),
+        target_percent=f"{study.target:g}" if study.target else "",
+        folds=_folds(results),
+        data=[*data_text(comparison)] if has_runs else [],
+        missing=_missing(results),
+        accuracy=_accuracy_table(results),
+        few_steps=results.few_steps,
+        speed=_speed_table(results),
+        busy=busy_text(results.comparison.busy) if results.comparison.busy else "",
+        early=f"{counted(len(early), 'run')} that ended before {since:%Y-%m-%d %H:%M %Z}"
+        if since
+        else "",
+        target=_target(results),
+        budget=_budget_table(results),
+        videos=_videos(results),
+        controls=control_table(comparison, study.controls, COARSE_CONTROL in study.names),
+        seconds=time_table(comparison.timed),
+        classes=class_tables(comparison),
+        how=[*how(comparison.runs)] if has_runs else [],
+        command=command,
+        left_out=[*_left_out(results)],
     )
-    if results.num_folds:
-        seeds, folds = study.num_seeds(study.baseline), results.num_folds
-        each = counted(seeds / folds, "seed")
-        yield f"{seeds} pairs are {folds} folds × {each}: seed N trains fold N mod {folds}."
-    if results.finished:
-        yield from ("", *data_text(results.for_figures))
-    tasks = [task for task in study.tasks if not task.is_control]
-    missing = [task for task in tasks if task.seed not in results.comparison.row(task.row).runs]
-    if missing:
-        yield ""
-        verb = "is" if len(missing) == 1 else "are"
-        num = f"{len(missing)} of {counted(len(tasks), 'run')}"
-        yield f"**{num} {verb} missing, so these results are not final.**"
+
+
+def _folds(results: StudyResults) -> str:
+    """Say which fold a seed trains; "" without folds."""
+    if not results.num_folds:
+        return ""
+    seeds, folds = results.study.num_seeds(results.study.baseline), results.num_folds
+    each = counted(seeds / folds, "seed")
+    return f"{seeds} pairs are {folds} folds × {each}: seed N trains fold N mod {folds}."
+
+
+def _missing(results: StudyResults) -> str:
+    """Count the runs that are missing: "3 of 12 runs are"; "" if all are there."""
+    tasks = [task for task in results.study.tasks if not task.is_control]
+    row_of = results.comparison.row
+    num = sum(task.seed not in row_of(task.row).runs for task in tasks)
+    return f"{num} of {counted(len(tasks), 'run')} {'is' if num == 1 else 'are'}" if num else ""
+
+
+# --- accuracy and seconds
 
 
 def _mean(one: Estimate | None, text: Callable[[float], str]) -> str:
@@ -213,16 +190,6 @@ def _label(study: Study, name: str) -> str:
     path = study.yamls[name]
     # Path.relative_to does not go up, as ../quickstart/baseline.yaml must.
     return f"[{plain_cell(name)}]({os.path.relpath(path, study.folder)})"
-
-
-def _accuracy(results: StudyResults) -> Iterator[str]:
-    """Yield the table of accuracies, and what its reader must know."""
-    yield from _accuracy_table(results)
-    if results.few_steps:
-        yield from ("", f"**Few steps**: {results.few_steps}")
-    if results.budget_pairs:
-        where = "[table of their own](#the-baseline-with-the-same-budget)"
-        yield from ("", f"The baselines with the same budget as a row have a {where}.")
 
 
 def _accuracy_table(results: StudyResults) -> list[str]:
@@ -279,65 +246,47 @@ def _speed_table(results: StudyResults) -> list[str]:
     )
 
 
-def _left_out_seconds(results: StudyResults) -> Iterator[str]:
-    """Name the runs whose seconds do not count."""
-    if busy := results.comparison.busy:
-        yield from ("", f"The seconds of busy runs do not count: {busy_text(busy)}")
-    if since := results.study.since:
-        ended = [run.finished_at for run in results.gathered.runs.values()]
-        num = counted(sum(moment < since for moment in ended), "run")
-        yield ""
-        yield (
-            f"The seconds of {num} that ended before {since:%Y-%m-%d %H:%M %Z} do not count, as "
-            "[study.yaml](study.yaml) says. The accuracy of all runs counts."
-        )
-
-
 # --- time to target
 
 
-def _target(results: StudyResults) -> Iterator[str]:
-    """List how long each row trains until it first reaches the target, in seconds and in FLOPs."""
+def _target(results: StudyResults) -> dict[str, object] | None:
+    """Compute how long each row trains until it first reaches the target. None without a target."""
     target = results.study.target
     if target is None:
-        return
+        return None
     rows = results.finished
     firsts = (first_at(run, target) for row in rows for run in row.runs.values())
     numbers = sorted({one.num_videos for one in firsts if one})
-    videos = " or ".join(f"{number:,}" for number in numbers)
     counts = sorted({len(run.curve) for row in rows for run in row.runs.values()})
-    evaluations = " or ".join(map(str, counts))
-    yield (
-        f"What a run trains until an evaluation first reaches {target:g} %. A run that misses it counts as ∞, "
-        f"also in the median.{f' The evaluations that reached it had {videos} videos.' if videos else ''} "
-        f"A cost is rounded up to the run's next evaluation, and a run has {evaluations} of them."
-    )
     runs = [(run, results.schedules.get(row.name)) for row in rows for run in row.runs.values()]
     every = {run.key: _flops_to(target, run, schedule) for run, schedule in runs}
     flops = {key: one for key, one in every.items() if one is not None}
     known = {row.name: row for row in rows if all(run.key in flops for run in row.runs.values())}
-    if known:
-        pairs = {pair.own.name: pair for pair in results.pairs if pair.base.name in known}
-        yield from ("", "In training FLOPs, which do not depend on the machine, over all runs:", "")
-        yield from _cost_table(
-            results.study, [*known.values()], pairs, "10¹² FLOPs", lambda run: flops[run.key] / 1e12
-        )
-    if unknown := [row.name for row in rows if row.name not in known]:
-        yield ""
-        yield (
-            f"The FLOPs of {', '.join(unknown)} at an evaluation are unknown: the schedule of the YAML has other "
-            "steps or FLOPs than a run, or the number of training videos is unknown or differs between runs."
-        )
-    timed = (results.comparison.timed.row(row.name) for row in rows)
-    if quiet := [row for row in timed if row.runs]:
-        settings = {run.setting for row in rows for run in row.timed.runs.values()}
-        where = " in the setting of most of them" if len(settings) > 1 else ""
-        seeds = {row.name: row.runs for row in quiet}
-        fair = {
-            pair.own.name: pair.timed.only(seeds.get(pair.own.name, ())) for pair in results.pairs
-        }
-        yield from ("", f"In training seconds, over the runs whose seconds count{where}:", "")
-        yield from _cost_table(results.study, quiet, fair, "s", lambda run: seconds_to(run, target))
+    known_pairs = {pair.own.name: pair for pair in results.pairs if pair.base.name in known}
+    timed = [
+        row for row in map(results.comparison.timed.row, (row.name for row in rows)) if row.runs
+    ]
+    settings = {run.setting for row in rows for run in row.timed.runs.values()}
+    seeds = {row.name: row.runs for row in timed}
+    timed_pairs = {
+        pair.own.name: pair.timed.only(seeds.get(pair.own.name, ())) for pair in results.pairs
+    }
+    return {
+        "videos": " or ".join(f"{number:,}" for number in numbers),
+        "evaluations": " or ".join(map(str, counts)),
+        "flops": _cost_table(
+            results.study,
+            [*known.values()],
+            known_pairs,
+            "10¹² FLOPs",
+            lambda run: flops[run.key] / 1e12,
+        ),
+        "unknown": [row.name for row in rows if row.name not in known],
+        "seconds": _cost_table(
+            results.study, timed, timed_pairs, "s", lambda run: seconds_to(run, target)
+        ),
+        "where": " in the setting of most of them" if len(settings) > 1 else "",
+    }
 
 
 def _flops_to(target: float, run: Run, schedule: RowSchedule | None) -> float | None:
@@ -421,9 +370,7 @@ def _videos(results: StudyResults) -> list[str]:
     """Compare the rows on single videos, with their bases and with the baselines of the same budget."""
     named = [(pair.own.name, pair) for pair in results.pairs]
     named += [(f"{pair.own.name}, against {pair.base.name}", pair) for pair in results.budget_pairs]
-    lines = video_table((name, compare_videos(pair)) for name, pair in named)
-    verdict = "The seeds alone give the verdict: see [Accuracy](#accuracy)."
-    return [*lines, "", verdict] if lines else []
+    return video_table((name, compare_videos(pair)) for name, pair in named)
 
 
 def _left_out(results: StudyResults) -> Iterator[str]:
