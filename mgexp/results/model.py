@@ -101,6 +101,7 @@ class Setting(NamedTuple):
     precision: str
     threads: object
     torch: object
+    commit: str
     num_train_videos: int
 
     @property
@@ -176,7 +177,9 @@ class Run:
     def setting(self) -> Setting:
         """The setting, which decides what of two runs can be compared."""
         threads, torch = self.environment.get("threads"), self.environment.get("torch")
-        return Setting(self.device, self.precision, threads, torch, self.num_train_videos)
+        return Setting(
+            self.device, self.precision, threads, torch, self.commit, self.num_train_videos
+        )
 
     @property
     def is_busy(self) -> bool:

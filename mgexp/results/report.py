@@ -55,8 +55,8 @@ CLOCKS = """\
 - Training seconds include every training step, the waiting for input, and the slow first step of each
   shape. They do not include evaluation, precise BN, checkpoints and start-up.
 - A speed-up is the baseline's training seconds divided by the row's, for the same seed, device,
-  precision, threads and torch, where no other program kept the cores busy. We show the geometric mean over
-  seeds. The steady speed-up stands beside it and never replaces it. It leaves out the time by which the first
+  precision, threads, torch and commit, where no other program kept the cores busy. We show the geometric mean
+  over seeds. The steady speed-up stands beside it and never replaces it. It leaves out the time by which the first
   step of each shape is slower than its second.
 - Program seconds run from the start of the process to the end of the evaluation, with the imports. All
   clocks continue when a run is resumed. Steps that are repeated after a kill count once.
