@@ -15,15 +15,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from mgexp import dist
 from mgexp.config.key_list import listed_keys
-from mgexp.dist import Processes
 from mgexp.errors import InputError
 from mgexp.launch.resources import LAUNCHERS, add_resource_arguments, read_resources
-from mgexp.launch.run import RunOptions, run_in_process
-from mgexp.launch.submit import to_local, to_queue
 from mgexp.options import ToolParser, add_import_option, local_folder, run_tool, say
-from mgexp.train.result import Outcome
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -88,9 +83,15 @@ class ListKeys(argparse.Action):
         parser.exit()
 
 
-def read(options: argparse.Namespace) -> RunOptions:
-    """Return the options that say what to run, without the options of the launcher."""
-    return RunOptions(
+def main(arguments: list[str]) -> int:
+    """Run or submit, and turn an error into an exit code and one message."""
+    options = parse(arguments)
+    # These import torch, which takes seconds. --help and --list-keys do without it.
+    from mgexp import dist
+    from mgexp.launch.run import RunOptions, run_in_process
+    from mgexp.launch.submit import to_local, to_queue
+
+    run = RunOptions(
         config=options.cfg,
         overrides=tuple(options.overrides),
         seed=options.seed,
@@ -98,20 +99,15 @@ def read(options: argparse.Namespace) -> RunOptions:
         is_smoke=options.smoke,
         override=options.override,
     )
-
-
-def main(arguments: list[str]) -> Outcome:
-    """Run or submit, and turn an error into an exit code and one message."""
-    options = parse(arguments)
     # These problems are reported later, in one message with the problems of the configuration.
     resources, problems = read_resources(options)
     if options.launcher == "local":
-        return to_local(read(options), resources, problems, say)
+        return to_local(run, resources, problems, say)
     if options.launcher == "slurm":
-        return to_queue(read(options), resources, problems, say)
+        return to_queue(run, resources, problems, say)
     problems += dist.launcher_problems(options.launcher == "torchrun")
-    processes = dist.from_environment() if options.launcher == "torchrun" else Processes()
-    return run_in_process(read(options), processes, say, problems=problems)
+    processes = dist.from_environment() if options.launcher == "torchrun" else dist.Processes()
+    return run_in_process(run, processes, say, problems=problems)
 
 
 if __name__ == "__main__":

@@ -31,8 +31,6 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from mgexp.wheels import transforms_v2
-
 MAX_MAGNITUDE = 30
 """The largest magnitude. Source: torchvision's RandAugment, which has 31 magnitudes from 0 by default."""
 
@@ -87,6 +85,8 @@ class Augment:
     @lru_cache(maxsize=64)  # noqa: B019 - an Augment is a small value, and so is what the cache keeps
     def transforms(self, factor: float) -> tuple[Callable[[Tensor], Tensor], ...]:
         """Make the transforms that are on, in order, for uint8 (T, 3, S, S), with strengths times ``factor``."""
+        from mgexp.wheels import transforms_v2
+
         parts: list[Callable[[Tensor], Tensor]] = []
         if self.randaugment_ops:
             magnitude = round(self.randaugment_magnitude * factor)

@@ -26,7 +26,6 @@ from mgexp.data.time_limit import NO_LIMIT, TimeLimit
 from mgexp.errors import InputError
 from mgexp.multigrid.sampler import ClipRequest
 from mgexp.video.reader import SOURCE, Opener, Region, VideoError
-from mgexp.wheels import transforms_v2
 
 Times = NDArray[np.float64]
 """Moments in seconds from the start of the video, one for each frame of a clip."""
@@ -136,6 +135,9 @@ def resize(frames: Tensor, crop: int) -> Tensor:
     """
     if frames.shape[1:3] == (crop, crop):
         return frames.contiguous()
+    # torchvision takes seconds to import, and most commands do not need it.
+    from mgexp.wheels import transforms_v2
+
     # The region is a view into larger frames, and is not copied first: torch resizes channels-last
     # frames with strides twice as fast as contiguous planes. (Measured with torch 2.15, 16 frames
     # from 60 to 64 pixels: 131 against 290 us.)

@@ -8,6 +8,7 @@ import signal
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -262,6 +263,9 @@ def worker_count(num_workers: int | str, num_local: int = 1) -> int:
 
 def _worker_options(keys: DataLoaderKeys, device: torch.device) -> dict[str, Any]:
     end_workers_at_exit()
+    if keys.NUM_WORKERS:
+        # Workers that are forked share this import. Otherwise each of them would take seconds for its own.
+        import_module("mgexp.wheels")
     niceness = CPU_WORKER_NICENESS if device.type == "cpu" else 0
     return {
         "num_workers": keys.NUM_WORKERS,

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from mgexp.options import ToolParser
 
 LAUNCHERS = ("here", "torchrun", "local", "slurm")
@@ -127,7 +125,7 @@ def read_resources(options: argparse.Namespace) -> tuple[Resources, list[str]]:
     if gpus is None:
         # A run on this machine takes one GPU if there is one. Slurm gives a job only the GPUs that it asks for.
         uses_gpu = tasks is None and options.launcher != "slurm"
-        gpus = min(1, torch.cuda.device_count()) if uses_gpu else 0
+        gpus = min(1, num_gpus()) if uses_gpu else 0
     if gpus and tasks not in (None, gpus):
         problems.append(
             f"--tasks-per-node {tasks}: there is one process for each of --gpus-per-node {gpus}; leave it out"
@@ -179,9 +177,17 @@ def _option_problems(given: Mapping[str, Any], launcher: str) -> Iterator[str]:
             yield f"{flag} {value!r}: it takes one line of printable characters"
 
 
+def num_gpus() -> int:
+    """Return the number of GPUs of this machine."""
+    # torch takes seconds to import, and --help needs none of it.
+    import torch
+
+    return torch.cuda.device_count()
+
+
 def local_problems(resources: Resources, num_runs: int = 1) -> Iterator[str]:
     """Yield a problem if this machine has too few GPUs for ``num_runs`` at the same time."""
-    wanted, there = num_runs * resources.gpus_per_node, torch.cuda.device_count()
+    wanted, there = num_runs * resources.gpus_per_node, num_gpus()
     if wanted > there:
         yield (
             f"--gpus-per-node {resources.gpus_per_node}: {num_runs} at a time need {wanted} GPUs, and this "

@@ -13,7 +13,6 @@ from mgexp.config.keys import Config
 from mgexp.errors import InputError, first_line
 from mgexp.models.forms import CONVOLUTIONS, take_forms
 from mgexp.models.layers import CheckpointedBlocks, drop_by_clip, no_jit_warning
-from mgexp.models.mvit import mvit
 from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet, slowfast
 from mgexp.models.vit import VideoTransformer, init_transformer
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, group_batchnorm, grouped_layers
@@ -181,6 +180,9 @@ def build_vit(cfg: Config) -> nn.Module:
 
 def build_mvit(cfg: Config) -> nn.Module:
     """Build MViTv2, with torchvision's initial weights."""
+    # torchvision takes seconds to import.
+    from mgexp.models.mvit import mvit
+
     keys = cfg.MVIT
     model = mvit(
         num_classes=cfg.MODEL.NUM_CLASSES,

@@ -21,7 +21,6 @@ from torch import Tensor, nn
 
 from mgexp.errors import InputError, first_line, listed
 from mgexp.models import names
-from mgexp.models.mvit import MultiscaleTransformer
 from mgexp.models.vit import VideoTransformer
 from mgexp.models.vit_weights import CONVERSIONS, OTHER_TASKS, VJEPA2
 from mgexp.run.files import atomic_file, is_file, sha256_of
@@ -213,6 +212,12 @@ def fit_weights(file: WeightsFile, model: nn.Module) -> Fit:
     if file.naming in names.RENAMINGS:
         rename = names.RENAMINGS[file.naming](state)
         theirs = {name: rename(name) for name in state}
+    is_mvit = False
+    if any(".rel_pos_" in name for name in state):
+        # torchvision takes seconds to import.
+        from mgexp.models.mvit import MultiscaleTransformer
+
+        is_mvit = isinstance(model, MultiscaleTransformer)
     found = {}
     for name, ours in state.items():
         if theirs[name] not in file.tensors:
@@ -227,8 +232,12 @@ def fit_weights(file: WeightsFile, model: nn.Module) -> Fit:
         if is_grid and tensor.shape[:2] == ours.shape[:2] and tensor.shape != ours.shape:
             tensor = F.interpolate(tensor, ours.shape[2:], mode="trilinear")
         # MViT's tables (2N − 1, C) of the distances along one side of a grid of N.
-        is_table = isinstance(model, MultiscaleTransformer) and ".rel_pos_" in name
-        if is_table and tensor.shape[1:] == ours.shape[1:] and tensor.shape != ours.shape:
+        if (
+            is_mvit
+            and ".rel_pos_" in name
+            and tensor.shape[1:] == ours.shape[1:]
+            and tensor.shape != ours.shape
+        ):
             tensor = F.interpolate(tensor.T[None], len(ours), mode="linear")[0].T
         found[name] = tensor
     head = names.head_of(state)

@@ -62,7 +62,7 @@ def test_ctrl_c_while_torch_is_imported_is_one_line(fault, code, said, tmp_path)
     (tmp_path / "torch.py").write_text(fault)
     paths = os.pathsep.join(map(str, (tmp_path, ROOT)))
     done = subprocess.run(
-        [sys.executable, ROOT / "tools" / "run_net.py", "--help"],
+        [sys.executable, ROOT / "tools" / "run_net.py", "--cfg", "row.yaml"],
         env={**os.environ, "PYTHONPATH": paths},
         capture_output=True,
         text=True,
