@@ -140,7 +140,7 @@ class DataKeys:
     MAX_VAL_VIDEOS: int = own(0, "validation videos to use; 0: all", NOT_NEGATIVE)
     MAX_UNUSABLE_SHARE: float = own(0.0, "share of training videos that may be missing or broken", SHARE)
     VIDEO_TIMEOUT_SECONDS: float = own(
-        120.0, "seconds without a frame after which a video counts as unusable; 0: no limit (120: assumption)",
+        120.0, "seconds without a frame after which a video ends the run; 0: no limit (120: assumption)",
         NOT_NEGATIVE)
     QUARANTINE: PathText = own(
         "", "file with a path a line: videos that count as missing; tools/check_data.py writes one")

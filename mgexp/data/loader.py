@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import math
+import multiprocessing
 import os
 import signal
+import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
+from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +26,7 @@ from mgexp.data.clips import Batch, RelativeCrop, TrainingClips, collate
 from mgexp.data.lists import videos_root
 from mgexp.data.records import Record
 from mgexp.data.regions import FinishedBatches, collate_regions, region_side
-from mgexp.data.time_limit import (
-    NO_LIMIT,
-    TimeLimit,
-    end_where_batches_are_lost,
-    end_workers_at_exit,
-    read_failures,
-)
+from mgexp.data.time_limit import NO_LIMIT, TimeLimit, read_failures
 from mgexp.data.views import EvaluationViews, collate_views
 from mgexp.dist import Processes
 from mgexp.errors import InputError
@@ -42,6 +40,10 @@ from mgexp.video.store import StoreIndex, open_store
 # torch says this at each start where a process has fewer cores than workers. The user chose NUM_WORKERS, and the
 # log shows it.
 warnings.filterwarnings("ignore", message="This DataLoader will create")
+
+
+EXIT_NOT_HANDED_ON = 74
+"""Exit code of a worker that cannot hand a batch on: EX_IOERR of sysexits.h."""
 
 
 class DeviceBatches:
@@ -220,7 +222,7 @@ def build_view_loader(
 ) -> DataLoader[object]:
     """Build the loader of this process's views: the full protocol, or one centre view at the full training shape.
 
-    ``failures``: as in ``build_train_loader``, but a video that hung before is tried again.
+    ``failures``: as in ``build_train_loader``.
     """
     crop = cfg.DATA.TEST_CROP_SIZE if full_protocol else cfg.DATA.TRAIN_CROP_SIZE
     num_crops = cfg.TEST.NUM_SPATIAL_CROPS if full_protocol else 1
@@ -286,6 +288,35 @@ def start_worker(worker_id: int, niceness: int = 0) -> None:
     # still needs them, to finish its step and save, and ends them afterwards.
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+
+
+def end_where_batches_are_lost() -> None:
+    """End this worker if it cannot hand on a batch, most likely because shared memory is full.
+
+    Python's own queue prints the error, drops the batch and goes on, and the run would wait for this batch for
+    ever. (Found with torch 2.15; source: multiprocessing/queues.py, Queue._feed.)
+    """
+
+    def end(error: Exception, batch: object) -> None:
+        print(f"loader worker {os.getpid()}: {error}", file=sys.stderr, flush=True)
+        os._exit(EXIT_NOT_HANDED_ON)
+
+    setattr(Queue, "_on_queue_feeder_error", staticmethod(end))  # noqa: B010 - mypy does not know it
+
+
+def end_workers_at_exit() -> None:
+    """Kill the workers that are left when this program ends, such as after an error."""
+    # At its end, Python sends them SIGTERM and waits for them. They ignore that signal, so it would wait for ever.
+    # Functions of atexit run in reverse order: the last to register is the first to run, before Python's own.
+    atexit.unregister(_kill_workers)
+    atexit.register(_kill_workers)
+
+
+def _kill_workers() -> None:
+    # torch's handler raises an error for each killed worker, which would be a second message of this program.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for child in multiprocessing.active_children():
+        child.kill()
 
 
 def shared_memory_problems(

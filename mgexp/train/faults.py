@@ -14,7 +14,8 @@ from contextlib import contextmanager
 
 import torch
 
-from mgexp.data.time_limit import EXIT_HUNG, EXIT_NOT_HANDED_ON, read_failures
+from mgexp.data.loader import EXIT_NOT_HANDED_ON
+from mgexp.data.time_limit import EXIT_HUNG, read_failures, too_slow
 from mgexp.errors import TrainingError, first_line
 from mgexp.run.folder import RunDir
 
@@ -41,31 +42,26 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-REMEDIES_OF_FILES = {
-    errno.ENOSPC: "make room there",
-    errno.EDQUOT: "make room there, or ask for a larger quota",
-    errno.EFBIG: "see `ulimit -f`",
-    errno.EROFS: "see why it is read-only now",
-    errno.EACCES: "see who may write there",
-    errno.EPERM: "see who may write there",
-    errno.EIO: "see `dmesg`: the disk may fail",
-    errno.ESTALE: "see whether the file server was restarted",
-    errno.ENOLCK: "see whether the file server locks files",
-}
-"""Remedies for errors of files, by errno. Any other errno is a bug, and the traceback is shown."""
+FAULTS_OF_FILES = frozenset(
+    (
+        *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES),
+        *(errno.EPERM, errno.EIO, errno.ESTALE, errno.ENOLCK),
+    )
+)
+"""Errors of the disk or the file server. Any other errno is a bug, and the traceback is shown."""
 
 # torch has no exception class for a dead worker, so we search for the texts of its messages.
 # Sources: torch/utils/data/dataloader.py and torch/csrc/DataLoader.cpp.
-KILLED = re.compile(r"DataLoader worker \(pid (?P<pid>\d+)\) is killed by signal: (?P<name>[^.]+)")
-EXITED = re.compile(
-    r"DataLoader worker \(pid (?P<pid>\d+)\) exited unexpectedly with exit code (?P<code>\d+)"
+DEAD_WORKER = re.compile(
+    r"DataLoader worker \(pid(?:\(s\))? (?P<pid>\d+)[^)]*\) "
+    r"(?:is killed by signal: (?P<signal>[^.]+)"
+    r"|exited unexpectedly(?: with exit code (?P<code>\d+))?)"
 )
-GONE = re.compile(r"DataLoader worker \(pid\(s\) (?P<pid>\d+).*\) exited unexpectedly")
 
-OF_WORKER = re.compile(r"\[Errno (?P<number>\d+)\] [^:\n]*(?:: '(?P<name>[^'\n]*)')?")
+ERROR_IN_WORKER = re.compile(r"\[Errno (?P<number>\d+)\] [^:\n]*(?:: '(?P<name>[^'\n]*)')?")
 """The text of a system's error, in the traceback of a worker that torch hands on."""
 
-FEWER = "set DATA_LOADER.NUM_WORKERS or DATA_LOADER.PREFETCH_FACTOR lower"
+FEWER_BATCHES = "set DATA_LOADER.NUM_WORKERS or DATA_LOADER.PREFETCH_FACTOR lower"
 
 
 @contextmanager
@@ -92,9 +88,8 @@ def explanation(error: BaseException, run_dir: RunDir) -> str | None:
     # The loop explains a training step that does not fit. So this happened between two steps.
     if is_out_of_memory(error):
         return (
-            "out of memory outside a training step: if clips were copied or augmented, set AUG.DEVICE workers or "
-            "a smaller TRAIN.BATCH_SIZE; if it was an evaluation, set a smaller TEST.BATCH_SIZE; both need "
-            f"--override ({first_line(error)})"
+            "out of memory outside a training step: in an evaluation set a smaller TEST.BATCH_SIZE, elsewhere "
+            f"AUG.DEVICE workers or a smaller TRAIN.BATCH_SIZE, with --override ({first_line(error)})"
         )
     if isinstance(error, OSError | EOFError):
         files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
@@ -104,52 +99,41 @@ def explanation(error: BaseException, run_dir: RunDir) -> str | None:
             any(part in name for name in files)
             for part in ("/multiprocessing/", "/torch/utils/data/")
         ):
-            return f"a loader's worker ended while it handed on a batch, most likely killed (see `dmesg`): {FEWER}"
+            how = "ended while it handed on a batch, most likely killed (see `dmesg`)"
+            return f"a loader's worker {how}: {FEWER_BATCHES}"
     if isinstance(error, OSError):
         number, name = error.errno, error.filename
         # torch makes the error of a loader's worker again from its text alone.
-        if number is None and (said := OF_WORKER.search(str(error))):
-            number, name = int(said["number"]), said["name"]
-        remedy = REMEDIES_OF_FILES.get(number or 0)
-        text = f"{name or 'a file'} cannot be written or read: {os.strerror(number or 0)}; {remedy}"
-        return text if remedy else None
+        if number is None and (match := ERROR_IN_WORKER.search(str(error))):
+            number, name = int(match["number"]), match["name"]
+        if number not in FAULTS_OF_FILES:
+            return None
+        return f"{name or 'a file'} cannot be written or read: {os.strerror(number)}"
     # torch raises two errors. The outer one says that a worker is gone, and the inner one says what
-    # killed it. So we search the innermost text first.
-    texts: list[str] = []
-    one: BaseException | None = error
-    while one is not None:
-        texts.append(str(one))
-        one = one.__cause__ or one.__context__
-    found = (_worker_fault(text, run_dir) for text in reversed(texts))
-    return next((text for text in found if text), None)
+    # killed it.
+    cause = error.__cause__ or error.__context__
+    fault = _worker_fault(str(cause), run_dir) if cause else None
+    return fault or _worker_fault(str(error), run_dir)
 
 
 def _worker_fault(text: str, run_dir: RunDir) -> str | None:
     """Explain torch's message about a worker of the loader; return None if ``text`` is no such message."""
-    found = KILLED.search(text) or EXITED.search(text) or GONE.search(text)
-    if not found:
+    match = DEAD_WORKER.search(text)
+    if match is None:
         return None
-    worker, groups = f"the loader's worker {found['pid']}", found.groupdict()
-    if name := groups.get("name"):
-        # Linux ends a process with SIGKILL when memory runs out. It sends SIGBUS to a process that
-        # writes to shared memory for which there is no more room.
-        why = {
-            "Killed": f"memory ran out, of the machine or of the job (see `dmesg`): {FEWER}",
-            "Bus error": f"shared memory (/dev/shm) ran out: {FEWER}",
-        }
-        crash = "a video may crash the decoder; tools/check_data.py finds it, DATA.QUARANTINE leaves it out"
-        end = f", most likely since {why[name]}" if name in why else f": {crash}"
-        return f"{worker} was killed by a signal ({name}){end}"
-    code = int(groups.get("code") or 0)
-    if code == EXIT_HUNG:
-        # Other workers may have written failures that ended no worker, which have a seed.
-        hung = [one.path for one in read_failures(run_dir.failures_jsonl) if one.seed is None]
+    worker, killed_by, code = f"the loader's worker {match['pid']}", match["signal"], match["code"]
+    if code == str(EXIT_HUNG):
+        slow = [fault.path for fault in read_failures(run_dir.failures_jsonl) if fault.seed is None]
+        return too_slow(slow[-1])
+    # Workers have no other reason for much memory. A bus error comes from a process that writes to shared memory
+    # for which there is no more room.
+    if code == str(EXIT_NOT_HANDED_ON) or killed_by == "Bus error":
+        return f"{worker} ran out of shared memory (/dev/shm): {FEWER_BATCHES}"
+    if killed_by == "Killed":
+        return f"{worker} was killed, most likely because memory ran out (see `dmesg`): {FEWER_BATCHES}"
+    if killed_by:
         return (
-            f"{hung[-1]} gave no frames and could not be interrupted, so that the loader's worker was ended. If "
-            "you start the run again, it leaves this video out of training, which DATA.MAX_UNUSABLE_SHARE must "
-            "allow. A validation video is never left out: take it out of DATA.VAL_LIST"
+            f"{worker} was killed by a signal ({killed_by}): a video may crash the decoder; tools/check_data.py "
+            "finds it, DATA.QUARANTINE leaves it out"
         )
-    if code == EXIT_NOT_HANDED_ON:
-        return f"{worker} ran out of shared memory (/dev/shm), as it says above: {FEWER}"
-    how = f"with exit code {code}" if "code" in groups else "unexpectedly"
-    return f"{worker} ended {how}: see what it said above"
+    return f"{worker} ended {f'with exit code {code}' if code else 'unexpectedly'}: see what it wrote above"

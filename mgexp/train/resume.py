@@ -223,13 +223,14 @@ def mend_records(run_dir: RunDir) -> None:
 def forget_failures(run_dir: RunDir, check_unusable: Callable[[Sequence[str]], None]) -> None:
     """Forget failures of videos that stopped an earlier start because they were too many: they are tried again.
 
-    Videos that ended a worker stay out. ``check_unusable`` raises InputError if so many videos are too many.
+    ``check_unusable`` raises InputError if so many videos are too many.
     """
-    failed = {one.path for one in read_failures(run_dir.failures_jsonl)}
+    failures = read_failures(run_dir.failures_jsonl)
+    failed = {failure.path for failure in failures if failure.seed is not None}
     try:
         check_unusable(sorted(failed))
     except InputError:
-        cut_jsonl(run_dir.failures_jsonl, lambda line: line["seed"] is None)
+        cut_jsonl(run_dir.failures_jsonl, lambda line: False)
 
 
 def is_evaluated(run_dir: RunDir, step: int) -> bool:

@@ -13,8 +13,13 @@ from torch.utils.data import DataLoader, Dataset
 
 from mgexp.config.load import load_config
 from mgexp.data import loader as loaders
-from mgexp.data.loader import build_opener, build_time_limit, build_train_loader
-from mgexp.data.time_limit import EXIT_NOT_HANDED_ON, TimeLimit, VideoFailure, write_failure
+from mgexp.data.loader import (
+    EXIT_NOT_HANDED_ON,
+    build_opener,
+    build_time_limit,
+    build_train_loader,
+)
+from mgexp.data.time_limit import TimeLimit, VideoFailure, write_failure
 from mgexp.video.frame_folder import FilesAndFolders
 from mgexp.video.pyav import PyavReader
 
