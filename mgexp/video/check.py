@@ -52,9 +52,8 @@ headers are less wrong."""
 class VideoCheck:
     """The result for one video: its ``kind`` (see KINDS) and the ``reason`` in words, which is empty if all is ok.
 
-    ``frames``: number of frames that were decoded; of a folder of images, of images without damage
-    that was seen. ``fps`` and ``duration_seconds`` come from the
-    header. If the header has no duration, the times of the frames give it. ``width`` and
+    ``frames``: number of frames that were decoded, or of images without damage. ``fps`` and ``duration_seconds``
+    come from the header. If the header has no duration, the times of the frames give it. ``width`` and
     ``height``: pixels of the first frame. A value of None is unknown. ``seconds``: how long the
     check took, 0 if its process died. ``state``: size and time of change of the file before it was
     decoded; None if nobody looked.
@@ -152,8 +151,8 @@ def check_video(path: str, quick: bool) -> VideoCheck:
     """
     start, state = time.perf_counter(), state_of(path)
     is_folder = os.path.isdir(path)  # noqa: PTH112 (240,000 videos)
-    found = _check_folder(path, quick) if is_folder else _check_file(path, quick)
-    return replace(found, seconds=round(time.perf_counter() - start, 4), state=state)
+    check = _check_folder(path, quick) if is_folder else _check_file(path, quick)
+    return replace(check, seconds=round(time.perf_counter() - start, 4), state=state)
 
 
 def _check_file(path: str, quick: bool) -> VideoCheck:
@@ -191,7 +190,7 @@ def _check_file(path: str, quick: bool) -> VideoCheck:
             duration = float((seen.end - seen.first_time) * stream.time_base)
         rate = stream.average_rate
         width, height = seen.size or (None, None)
-        found = VideoCheck(
+        check = VideoCheck(
             path=path,
             kind=kind,
             reason=reason,
@@ -204,7 +203,7 @@ def _check_file(path: str, quick: bool) -> VideoCheck:
         )
     # A seek may lead behind the last keyframe, as in a transport stream, and then nothing comes after it. The full
     # check tells an end that no seek reaches from a lost one.
-    return _check_file(path, quick=False) if quick and lost else found
+    return _check_file(path, quick=False) if quick and lost else check
 
 
 def _check_folder(path: str, quick: bool) -> VideoCheck:
@@ -226,8 +225,9 @@ def _check_folder(path: str, quick: bool) -> VideoCheck:
         kind = "decode_error_partial" if sizes else "decode_error_no_frame"
         reason = f"{len(damage)} images, first {damage[0]}"
     elif len(sizes) > 1:
-        kind, found = "sizes_differ", list(sizes.items())[:2]
-        reason = " and ".join(f"{wide}×{tall} ({name})" for (tall, wide), name in found)
+        kind = "sizes_differ"
+        first_two = list(sizes.items())[:2]
+        reason = " and ".join(f"{wide}×{tall} ({name})" for (tall, wide), name in first_two)
     height, width = next(iter(sizes), (None, None))
     ending = Path(folder.images[0]).suffix.lower().lstrip(".")
     return VideoCheck(
@@ -288,10 +288,10 @@ def _lost_end(duration: float | None, stream: Any, seen: _Seen) -> str:
     """
     if duration is None or seen.end is None:
         return ""
-    found = float((seen.end - (stream.start_time or 0)) * stream.time_base)
-    if duration - found <= LOST_SECONDS:
+    end = float((seen.end - (stream.start_time or 0)) * stream.time_base)
+    if duration - end <= LOST_SECONDS:
         return ""
-    return f"the frames end at {found:.1f} s, but the header says {duration:.1f} s"
+    return f"the frames end at {end:.1f} s, but the header says {duration:.1f} s"
 
 
 def _words(error: BaseException) -> str:

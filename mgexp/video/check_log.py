@@ -1,17 +1,15 @@
-"""Check many video files, and keep the results.
+"""Check many video files in other processes, since a damaged file can hang or crash its decoder.
 
-`check_videos` checks them in other processes, since a damaged file can hang or crash its decoder. `CheckLog` keeps
-the results in a folder, so that a second call continues where the first one stopped. `check_in_folder` does all of
-this, and shows how far it is.
+A line for each video is kept in a folder, so that a second call continues where the first one stopped.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property, partial
 from pathlib import Path
@@ -38,10 +36,10 @@ def check_videos(
     limit_seconds: float,
     check: Callable[..., VideoCheck] = check_video,
 ) -> Generator[VideoCheck, None, None]:
-    """Check the videos in ``num_processes`` processes; yield the results in the order in which they are ready.
+    """Check the videos in ``num_processes`` processes, and yield the results in the order of the paths.
 
     A video without a result after ``limit_seconds`` is ``hung``. If its process died, it is
-    ``crashed``. Raises RuntimeError if a process ends before it gets a video.
+    ``crashed``. Raises BrokenProcessPool if a process ends before it gets a video.
     """
 
     def failed(path: str, error: Exception) -> VideoCheck:
@@ -74,9 +72,9 @@ class CheckSummary:
 
     @cached_property
     def counts(self) -> dict[str, int]:
-        """Videos of each kind that was found, in the order of KINDS."""
-        found = Counter(check.kind for check in self.checks)
-        return {kind: found[kind] for kind in KINDS if found[kind]}
+        """Videos of each kind, in the order of KINDS."""
+        counts = Counter(check.kind for check in self.checks)
+        return {kind: counts[kind] for kind in KINDS if counts[kind]}
 
     @property
     def num_unusable(self) -> int:
@@ -94,17 +92,14 @@ class CheckSummary:
         }
 
     def as_text(self) -> str:
-        """Return a line for each kind, with its share and meaning; below it, the first videos that are not ok."""
+        """Return a line for each kind, and below it the first videos that are not ok."""
         lines = [f"{'kind':<26}{'videos':>9}{'share':>9}  meaning"]
         for kind, num in self.counts.items():
             lines.append(f"{kind:<26}{num:>9,}{num / len(self.checks):>9.2%}  {KINDS[kind]}")
-            if kind == "ok":
-                continue
-            found = [check for check in self.checks if check.kind == kind]
-            lines += [
-                f"    {check.path}: {escaped(check.reason)}" for check in found[:NUM_EXAMPLES]
-            ]
-            if num > NUM_EXAMPLES:
+            checks = [check for check in self.checks if check.kind == kind != "ok"]
+            for check in checks[:NUM_EXAMPLES]:
+                lines.append(f"    {check.path}: {escaped(check.reason)}")
+            if len(checks) > NUM_EXAMPLES:
                 lines.append(f"    ... and {num - NUM_EXAMPLES:,} more")
         lines.append(
             f"{counted(len(self.checks), 'video')}, {self.num_unusable:,} unusable; "
@@ -115,12 +110,9 @@ class CheckSummary:
 
 @dataclass(frozen=True)
 class CheckLog:
-    """The checks that are kept in ``folder``, as a call with one setting uses them. The caller holds the lock.
+    """The lines in ``folder``. A full check (not ``quick``) accepts no line of a quick one.
 
-    ``quick``: whether the call makes quick checks. A quick call also accepts the lines of full
-    checks. A full call accepts no line of a quick check.
-    ``limit_seconds``: the time limit of the call. A video that hung under a shorter limit is
-    checked again.
+    A video that hung under a limit shorter than ``limit_seconds`` is checked again.
     """
 
     folder: CheckDir
@@ -130,8 +122,7 @@ class CheckLog:
     def known(self, paths: Sequence[str]) -> dict[str, VideoCheck]:
         """Return the earlier checks of ``paths`` that still hold, and delete the lines that do not.
 
-        A line holds as long as its file keeps its size and its time of change. Lines of other
-        videos stay.
+        Lines of other videos stay.
         """
         asked = set(paths)
         names = [field.name for field in fields(VideoCheck) if field.name != "state"]
@@ -160,15 +151,9 @@ class CheckLog:
         atomic_write_text(self.folder.quarantine_txt, "".join(f"{line}\n" for line in lines))
 
     def _holds(self, line: Mapping[str, Any]) -> bool:
-        if line["kind"] in PASSING_KINDS:
+        if line["kind"] in PASSING_KINDS or (line["quick"] and not self.quick):
             return False
         if line["kind"] == "hung" and line["seconds"] < self.limit_seconds:
-            return False
-        # A full check decodes what a quick check did not.
-        if line["quick"] and not self.quick:
-            return False
-        # Older versions counted only the first and the last image of a folder in a quick check.
-        if line["quick"] and line["frames"] <= 2 and line["duration_seconds"] is None:
             return False
         return all(line[name] == value for name, value in state_of(line["path"]).items())
 
@@ -186,7 +171,7 @@ def check_in_folder(
     The quarantine has paths relative to ``root``. The other arguments are those of `check_videos`. Raises
     InputError if another process works in the folder, or if no process can start.
     """
-    with folder.locked(), _processes_that_cannot_start(folder):
+    with folder.locked():
         log = CheckLog(folder, quick, limit_seconds)
         checks = log.known(paths)
         num_known = len(checks)
@@ -198,21 +183,15 @@ def check_in_folder(
         )
         # `closing` ends the checking processes, also after Ctrl-C.
         bar = progress_bar(len(paths), " videos", initial=num_known)
-        with bar, closing(checking):
-            for found in checking:
-                log.add(found)
-                checks[found.path] = found
-                bar.update()
+        try:
+            with bar, closing(checking):
+                for check in checking:
+                    log.add(check)
+                    checks[check.path] = check
+                    bar.update()
+        except BrokenProcessPool as error:
+            again = "then give the same command again, it checks the rest"
+            raise InputError([f"{folder.root}: {CANNOT_START}, {again}"]) from error
         ordered = [checks[path] for path in paths]
         log.write_quarantine(ordered, root)
     return CheckSummary(ordered, num_known)
-
-
-@contextmanager
-def _processes_that_cannot_start(folder: CheckDir) -> Iterator[None]:
-    """Turn the error of processes that cannot start into an InputError that says how to continue."""
-    try:
-        yield
-    except BrokenProcessPool as error:
-        again = "then give the same command again, it checks the rest"
-        raise InputError([f"{folder.root}: {CANNOT_START}, {again}"]) from error

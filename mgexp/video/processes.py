@@ -11,14 +11,9 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures.process import BrokenProcessPool
-from itertools import islice
 from typing import TypeVar
-
-TASKS_PER_PROCESS = 2
-"""Items that are handed out for each process: one in work and one ready, so that no process waits."""
 
 CANNOT_START = (
     "its processes were killed at once, perhaps because memory was full: give fewer --processes"
@@ -37,7 +32,7 @@ def map_in_processes(
     failure: Callable[[Item, Exception], Result] | None = None,
     niceness: int = 0,
 ) -> Generator[Result, None, None]:
-    """Call ``make`` for each item in a pool, and yield the results in the order in which they are ready.
+    """Call ``make`` for each item in a pool, and yield the results in the order of the items.
 
     With ``num_processes`` 1 and no ``failure``, ``make`` runs in this process. ``failure`` gives the result of an
     item whose call failed. Its error is TimeoutError after ``limit_seconds``, pebble's ProcessExpired if the
@@ -54,38 +49,23 @@ def map_in_processes(
     context = multiprocessing.get_context("spawn")
     workers = max(1, min(num_processes, len(items)))
     pool = ProcessPool(workers, 0, start_process, (niceness,), context)
-    waiting = iter(items)
-    running: dict[Future[Result], Item] = {}
-
-    # Items are handed out a few at a time, because ``close`` below waits for all items that were handed out.
-    def hand_out(num: int) -> None:
-        for item in islice(waiting, num):
-            try:
-                running[pool.schedule(make, (item,), timeout=limit_seconds)] = item
-            except RuntimeError as error:  # all that pebble says if processes cannot start
-                raise BrokenProcessPool(CANNOT_START) from error
-
     try:
-        hand_out(TASKS_PER_PROCESS * workers)
-        while running:
-            done, _ = wait(running, return_when=FIRST_COMPLETED)
-            hand_out(len(done))
-            for future in done:
-                item = running.pop(future)
-                try:
-                    yield future.result()
-                except BrokenProcessPool:
+        try:
+            futures = [pool.schedule(make, (item,), timeout=limit_seconds) for item in items]
+        except RuntimeError as error:  # all that pebble says if processes cannot start
+            raise BrokenProcessPool(CANNOT_START) from error
+        for item, future in zip(items, futures, strict=True):
+            try:
+                yield future.result()
+            except BrokenProcessPool:
+                raise
+            except Exception as error:
+                if failure is None:
                     raise
-                except Exception as error:
-                    if failure is None:
-                        raise
-                    yield failure(item, error)
+                yield failure(item, error)
     finally:
-        # Items with a time limit may hang, so their processes are killed. The others end soon, with whole files.
-        if limit_seconds is None:
-            pool.close()  # type: ignore[no-untyped-call]
-        else:
-            pool.stop()  # type: ignore[no-untyped-call]
+        # An item may hang, so the processes are killed.
+        pool.stop()  # type: ignore[no-untyped-call]
         pool.join()
 
 
@@ -99,10 +79,8 @@ def no_result(error: Exception, limit_seconds: float) -> str:
         return f"the work on it ended with {error!r}"
     # The exit code of a process that a signal ended is the negative number of the signal.
     code = error.exitcode or 0
-    if code >= 0:
-        return f"its process ended with exit code {code}"
-    memory = ", perhaps because memory was full: give fewer --processes"
-    return f"its process ended with signal {signal.Signals(-code).name}{memory if -code == signal.SIGKILL else ''}"
+    ending = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+    return f"its process ended with {ending}"
 
 
 def start_process(niceness: int = 0) -> None:
