@@ -92,7 +92,7 @@ def test_memory_that_is_too_small_for_a_shape(cfg, output, tmp_path):
     assert re.search(r"can't allocate memory: you|could not (create|execute) a primitive", message)
 
 
-HANG = ("DATA.VIDEO_TIMEOUT_SECONDS", 1, "DATA.MAX_UNUSABLE_SHARE", 0.5)
+HANG = ("DATA.VIDEO_TIMEOUT_SECONDS", 5, "DATA.MAX_UNUSABLE_SHARE", 0.5)
 
 
 def make_pipe(path):
