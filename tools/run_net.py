@@ -14,11 +14,15 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mgexp.config.key_list import listed_keys
 from mgexp.errors import InputError
 from mgexp.launch.resources import LAUNCHERS, add_resource_arguments, read_resources
 from mgexp.options import ToolParser, add_import_option, local_folder, run_tool, say
+
+if TYPE_CHECKING:
+    from mgexp.launch.run import RunOptions
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -83,15 +87,11 @@ class ListKeys(argparse.Action):
         parser.exit()
 
 
-def main(arguments: list[str]) -> int:
-    """Run or submit, and turn an error into an exit code and one message."""
-    options = parse(arguments)
-    # These import torch, which takes seconds. --help and --list-keys do without it.
-    from mgexp import dist
-    from mgexp.launch.run import RunOptions, run_in_process
-    from mgexp.launch.submit import to_local, to_queue
+def read(options: argparse.Namespace) -> RunOptions:
+    """Return the options that say what to run, without the options of the launcher."""
+    from mgexp.launch.run import RunOptions
 
-    run = RunOptions(
+    return RunOptions(
         config=options.cfg,
         overrides=tuple(options.overrides),
         seed=options.seed,
@@ -99,6 +99,17 @@ def main(arguments: list[str]) -> int:
         is_smoke=options.smoke,
         override=options.override,
     )
+
+
+def main(arguments: list[str]) -> int:
+    """Run or submit, and turn an error into an exit code and one message."""
+    options = parse(arguments)
+    # These import torch, which takes seconds. --help and --list-keys do without it.
+    from mgexp import dist
+    from mgexp.launch.run import run_in_process
+    from mgexp.launch.submit import to_local, to_queue
+
+    run = read(options)
     # These problems are reported later, in one message with the problems of the configuration.
     resources, problems = read_resources(options)
     if options.launcher == "local":

@@ -86,7 +86,7 @@ def test_a_list_at_an_address_is_here(tiny_data, tmp_path):
 
 def test_a_row_that_bf16_is_wrong_for_is_a_problem(doctor, tmp_path, monkeypatch):
     def wrong(model, shapes, *_):
-        fault = Agreement("weight gradient of x", True, 0.5, 1.0, 1.0)
+        fault = Agreement("weight gradient of x", 0.5, 1.0, 1.0)
         return [PrecisionCheck(shape, (fault,), 0.5) for shape in shapes]
 
     monkeypatch.setattr("mgexp.plan.advice.check_precision", wrong)
