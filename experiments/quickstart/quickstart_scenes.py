@@ -259,7 +259,6 @@ THIRD_SET = QuickstartOptions(
     plaid_luma=(0.0, 12.0),
     object_luma=(55.0, 125.0),
     tint_chroma=(12.0, 50.0),
-    action_frames=(20.0, 40.0),
     fall_pixels=(16.0, 28.0),
     slide_pixels=(20.0, 34.0),
     size_pixels=(7.0, 16.0),
