@@ -154,10 +154,6 @@ class QuickstartOptions:
     slide_pixels: Range = (26.0, 46.0)
     """The distance that an object slides to the right or left in a video."""
 
-    action_frames: Range = (NUM_FRAMES, NUM_FRAMES)
-    """The number of frames in which the object is seen. They lie anywhere in the video, and the object takes its
-    whole path in them. So clips of few frames miss a part of the motions, as in natural videos."""
-
     sway: float = 0.05
     """The object also moves in the ways of the other classes, in either direction, by up to this share of their
     ranges. With 0 it does not. Below 1, the motion of the class is the largest."""
@@ -344,13 +340,11 @@ def _draw_forwards(
     # Without a tint there is no draw, so the videos of earlier sets stay the same.
     if any(options.tint_chroma):
         backgrounds[1:] += _draw_tint(options, texture, rng)[:, None, None]
-    times = _draw_action(options, rng)
-    pose = draw_pose(options, family, times, drift, rng)
+    pose = draw_pose(options, family, drift, rng)
     size = (options.width_pixels, options.height_pixels)
     mask = _mask(draw_shape(rng), pose, *size, options.edge_pixels)
     # A hidden object is drawn too, with a mask of 0. So all later draws are the same with any share.
     mask *= np.float32(rng.random() >= options.hidden_share)
-    mask *= _column(np.abs(times) <= 0.5)
     luma = float(backgrounds[0].mean()) + rng.uniform(*options.object_luma)
     colours = (luma, *_draw_chroma(rng))
 
@@ -371,37 +365,21 @@ def _draw_drift(drift_pixels: float, rng: np.random.Generator) -> Array:
     """Draw how far the scene has moved in the camera's view, for each frame: (T, 2), x and y, with mean 0."""
     angle, distance = rng.uniform(0, 2 * np.pi), rng.uniform(0, drift_pixels)
     step = distance * np.array([np.cos(angle), np.sin(angle)])
-    return np.outer(frame_times(), step).astype(np.float32)
+    return np.outer(_times(), step).astype(np.float32)
 
 
-def frame_times() -> NDArray[np.float64]:
+def _times() -> NDArray[np.float64]:
     """Return the time of each frame, from -0.5 to 0.5, so that the reverse order only changes the sign."""
     return np.linspace(-0.5, 0.5, NUM_FRAMES)
 
 
-def _draw_action(options: QuickstartOptions, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Draw when the action is: the time of each frame, from -0.5 to 0.5 in the frames of the action.
-
-    There is no draw if the action takes the whole video, so the videos of earlier sets stay the same.
-    """
-    if options.action_frames[0] == NUM_FRAMES:
-        return frame_times()
-    frames = rng.uniform(*options.action_frames)
-    middle = rng.uniform(-0.5, 0.5) * (NUM_FRAMES - frames)
-    return (np.arange(NUM_FRAMES) - (NUM_FRAMES - 1) / 2 - middle) / frames
-
-
 def draw_pose(
-    options: QuickstartOptions,
-    family: int,
-    times: NDArray[np.float64],
-    drift: Array,
-    rng: np.random.Generator,
+    options: QuickstartOptions, family: int, drift: Array, rng: np.random.Generator
 ) -> Pose:
     """Draw the path of an object that falls, grows, or slides to the right. Its angle is random."""
     ranges = (options.fall_pixels, options.zoom_ratio, options.slide_pixels)
     amounts = [rng.uniform(*amount) for amount in ranges]
-    path = [_draw_path(options, kind == family, times, rng) for kind in range(len(MOTIONS))]
+    path = [_draw_path(options, kind == family, rng) for kind in range(len(MOTIONS))]
     place = rng.uniform(-options.place_pixels, options.place_pixels, 2)
     turn = rng.uniform(0, 2 * np.pi)
     size = _draw_size(options, options.size_pixels, rng)
@@ -414,12 +392,13 @@ def draw_pose(
 
 
 def _draw_path(
-    options: QuickstartOptions, is_class: bool, times: NDArray[np.float64], rng: np.random.Generator
+    options: QuickstartOptions, is_class: bool, rng: np.random.Generator
 ) -> NDArray[np.float64]:
     """Draw the place of one motion on its path, from -0.5 to 0.5, in each frame: (T,).
 
     The motion of the class takes the whole path. Any other motion stays near a random point of its path.
     """
+    times = _times()
     speed_swing = rng.uniform(-options.unevenness, options.unevenness)
     progress = times + speed_swing * np.sin(2 * np.pi * times) / (2 * np.pi)
     if is_class:

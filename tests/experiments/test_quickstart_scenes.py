@@ -17,7 +17,6 @@ from quickstart_scenes import (
     draw_label,
     draw_pose,
     draw_video,
-    frame_times,
 )
 from quickstart_videos import encode_video
 from torchvision.transforms.v2 import functional
@@ -91,17 +90,6 @@ def test_an_object_grows_by_the_ratio_asked_for(name, sign, index, monkeypatch):
     assert 0.85 * least < ratio ** (sign / 2) < 1.15 * largest
 
 
-@INDICES
-def test_the_object_takes_its_path_in_the_frames_of_the_action(index, monkeypatch):
-    short = replace(PLAIN, action_frames=(20.0, 20.0))
-    frames = luma_of("slide_right_vertical", index, monkeypatch, short)
-    # The background is still, so its median over the frames is what a frame without the object shows.
-    seen = np.flatnonzero((frames - np.median(frames, axis=0)).max(axis=(1, 2)) > 60)
-    assert np.array_equal(seen, np.arange(seen[0], seen[0] + 20))
-    way = measure(frames[seen[-1]])[1] - measure(frames[seen[0]])[1]
-    assert PLAIN.slide_pixels[0] * 0.85 < way < PLAIN.slide_pixels[1]
-
-
 def test_an_edge_is_as_wide_as_asked_for(monkeypatch):
     """The share of the object's rise that the steepest pixel has: 1 of a sharp edge, 1/8 of one of 8."""
     for edge, least, largest in ((1.0, 0.4, 1.0), (8.0, 0.08, 0.2)):
@@ -128,7 +116,7 @@ def poses_at_random_times(family, num):
     drift = np.zeros((40, 2), np.float32)
     rows = []
     for _ in range(num):
-        pose, frame = draw_pose(OPTIONS, family, frame_times(), drift, rng), rng.integers(40)
+        pose, frame = draw_pose(OPTIONS, family, drift, rng), rng.integers(40)
         rows.append([value[frame, 0, 0] for value in (pose.x, pose.y, np.log(pose.length))])
     return np.array(rows).T
 
