@@ -232,12 +232,8 @@ def fit_weights(file: WeightsFile, model: nn.Module) -> Fit:
         if is_grid and tensor.shape[:2] == ours.shape[:2] and tensor.shape != ours.shape:
             tensor = F.interpolate(tensor, ours.shape[2:], mode="trilinear")
         # MViT's tables (2N − 1, C) of the distances along one side of a grid of N.
-        if (
-            is_mvit
-            and ".rel_pos_" in name
-            and tensor.shape[1:] == ours.shape[1:]
-            and tensor.shape != ours.shape
-        ):
+        is_table = is_mvit and ".rel_pos_" in name
+        if is_table and tensor.shape[1:] == ours.shape[1:] and tensor.shape != ours.shape:
             tensor = F.interpolate(tensor.T[None], len(ours), mode="linear")[0].T
         found[name] = tensor
     head = names.head_of(state)

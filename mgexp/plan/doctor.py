@@ -22,8 +22,8 @@ from typing import Literal
 
 import torch
 
-from mgexp.run.environment import NOT_INSTALLED, version_of
-from mgexp.run.other_programs import busy_text, is_busy, other_cores_now
+from mgexp.run.environment import NOT_INSTALLED, num_cores, version_of
+from mgexp.run.other_programs import is_busy, other_cores_now
 
 Status = Literal["OK", "warning", "problem"]
 
@@ -143,7 +143,8 @@ def no_gpu_finding(cuda: str | None, gpu: str) -> Finding:
 def cores_finding(others: float) -> Finding:
     """Judge how many of our cores other programs use now, and name the memory."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
-    text = f"{busy_text(others)}; {memory:.0f} GiB of memory"
+    busy = f"Other programs keep {others:.1f} of {num_cores()} cores busy"
+    text = f"{busy}; {memory:.0f} GiB of memory"
     if is_busy(others):
         return Finding("cores", "warning", text, "close other programs before you measure times")
     return Finding("cores", "OK", text)

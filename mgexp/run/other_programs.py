@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mgexp.run.clock import Clock
-from mgexp.run.environment import num_cores
 
 PROC = Path("/proc")
 OBSERVED, OTHERS = "observed", "other_programs"
@@ -99,8 +98,3 @@ def other_cores_now(seconds: float = 1.0) -> float | None:
 def is_busy(others: float) -> bool:
     """Return whether ``others``, a number of cores, is so large that times on our cores mean little."""
     return others > BUSY_CORES
-
-
-def busy_text(others: float) -> str:
-    """Say how many of our cores other programs use."""
-    return f"Other programs keep {others:.1f} of {num_cores()} cores busy"

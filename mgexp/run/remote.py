@@ -43,13 +43,13 @@ _PUBLISHED_SUM = re.compile(r"https://download\.pytorch\.org/[^?#]*-([0-9a-f]{8,
 """The files of torchvision have the first digits of their SHA-256 in their names."""
 
 
-def cache_folder(kind: str = "files") -> Path:
-    """Return our folder in the user's cache: in $XDG_CACHE_HOME, else in ~/.cache.
+def cache_folder() -> Path:
+    """Return the folder of the copies of remote files: in $XDG_CACHE_HOME, else in ~/.cache.
 
-    ``files`` holds the copies of remote files. Source: XDG Base Directory Specification.
+    Source: XDG Base Directory Specification.
     """
     root = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    return root / "mgexp" / kind
+    return root / "mgexp" / "files"
 
 
 class WebFiles(PathHandler):  # type: ignore[misc]
