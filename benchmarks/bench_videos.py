@@ -9,7 +9,7 @@ store. A real clip of this size has 684 kb/s and 8.1 kB.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -31,18 +31,15 @@ SECONDS = 10
 NOISE = 5.0
 """The standard deviation of the noise in grey levels."""
 NUM_OBJECTS = 8
-SHARD_BYTES = 3 * 10**9
-"""Source: the default of WebDataset's ShardWriter. 240,000 copies of 4 megabytes make 320 shards."""
 
 
 @dataclass(frozen=True)
 class BenchVideos:
-    """The paths of a ``path label`` list, of the folder of its videos, and of a store of files and of shards."""
+    """The paths of a ``path label`` list, of the folder of its videos, and of a store."""
 
     list_file: Path
     root: Path
     store: Path
-    shards: Path
 
     def pairs(self) -> list[str]:
         """Return the KEY VALUE pairs that select these videos."""
@@ -56,17 +53,15 @@ class BenchVideos:
 
 
 def make_bench_videos(folder: Path, progress: bool) -> BenchVideos:
-    """Write the videos and their stores to ``folder``, unless they exist. They are the same every time.
+    """Write the videos and their store to ``folder``, unless they exist. They are the same every time.
 
     Raises InputError if the folder contains another store, and OSError or StoreError if it cannot be written.
     """
-    made = BenchVideos(folder / "train.csv", folder / "videos", folder / "store", folder / "shards")
+    made = BenchVideos(folder / "train.csv", folder / "videos", folder / "store")
     names = write_videos(made.root, progress)
     atomic_write_text(made.list_file, "".join(f"{name} 0\n" for name in names))
     order = Order(made.root, DEFAULT_SHORT_SIDES, DEFAULT_QUANTIZER)
     fill_store(StoreDir(made.store), order, names, 2, progress)
-    packed = replace(order, shard_bytes=SHARD_BYTES)
-    fill_store(StoreDir(made.shards), packed, names, 2, progress)
     return made
 
 

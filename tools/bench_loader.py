@@ -2,10 +2,10 @@
 """Measure what loading the clips of a row costs on this machine, phase by phase.
 
     python tools/bench_loader.py --cfg ROW.yaml DATA.TRAIN_LIST train.csv DATA.PATH_PREFIX videos DATA.STORE store
-    python tools/bench_loader.py --cfg ROW.yaml --make-videos runs/bench_videos     makes videos and stores first
+    python tools/bench_loader.py --cfg ROW.yaml --make-videos runs/bench_videos     makes videos and a store first
 
 One process on one core, like a loader worker, loads the same clips in several ways, in turns: from the videos,
-from the clip store (DATA.STORE, if it is set), and from a store in shards (--shards). The transfer of a batch from
+and from the clip store (DATA.STORE, if it is set). The transfer of a batch from
 a worker to training is not measured. With --steps-per-second, the rate of training when it does not wait for
 clips, a last table shows how many cores keep up (DATA_LOADER.NUM_WORKERS). One rate is enough, because computing
 a step takes about equally long in every phase.
@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,10 +26,9 @@ import simplejson
 
 from mgexp.config.check import cross_problems
 from mgexp.config.keys import Config
-from mgexp.config.load import in_fold, read_config
-from mgexp.data.lists import build_list, videos_root
+from mgexp.config.load import read_config
+from mgexp.data.lists import build_list
 from mgexp.data.loader import build_opener, build_training_clips, store_problems
-from mgexp.data.records import Record
 from mgexp.errors import InputError, collected, raise_problems
 from mgexp.options import (
     ToolParser,
@@ -43,7 +42,6 @@ from mgexp.options import (
 )
 from mgexp.plan.loading import (
     Kind,
-    Load,
     PhaseLoad,
     kinds_of,
     loader_of,
@@ -58,7 +56,6 @@ from mgexp.train.setup import build_num_videos, build_row_schedule
 from mgexp.video.frame_folder import FilesAndFolders
 from mgexp.video.paths import evenly_spaced
 from mgexp.video.reader import Opener, VideoError
-from mgexp.video.store import StoreIndex, open_store
 from mgexp.video.store_fill import StoreError
 
 # Code that is used only to measure is not a part of the package. It is in benchmarks/, beside its results.
@@ -193,16 +190,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help="rate of training when it does not wait for clips",
     )
     add(
-        "--shards",
-        type=Path,
-        metavar="STORE",
-        help="another clip store of the videos, packed by prepare_data.py --shards, to compare with",
-    )
-    add(
         "--make-videos",
         type=local_folder,
         metavar="FOLDER",
-        help="first make eight videos (340 × 256 pixels, 30 fps, 10 s, H.264) and stores there, and use them",
+        help="first make eight videos (340 × 256 pixels, 30 fps, 10 s, H.264) and a store there, and use them",
     )
     return parser.parse_intermixed_args(arguments)  # fmt: skip
 
@@ -232,8 +223,7 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     raise_problems([*problems, *cross_problems(cfg)])
     made: list[str] = []
     if options.make_videos is not None:
-        videos = make_bench_videos(options.make_videos, progress=True)
-        made, options.shards = videos.pairs(), options.shards or videos.shards
+        made = make_bench_videos(options.make_videos, progress=True).pairs()
     cfg, problems = read_config(options.cfg, [*options.overrides, *made])
     raise_problems(problems)
     costs = bench(cfg, options)
@@ -252,8 +242,6 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 def bench(cfg: Config, options: argparse.Namespace) -> LoadingCosts:
     """Measure every way on the videos of the row."""
-    if options.shards and not any(options.shards.glob("*/*.tar")):
-        raise InputError([f"--shards {options.shards} is no clip store in shards"])
     videos = build_list(cfg, "TRAIN_LIST")
     raise_problems(videos.problems)
     if not videos.records:
@@ -263,42 +251,26 @@ def bench(cfg: Config, options: argparse.Namespace) -> LoadingCosts:
     num_videos, problems = build_num_videos(cfg, given)
     with collected(problems):
         schedule = build_row_schedule(cfg, num_videos)
-    stores = {
-        name: str(folder)
-        for name, folder in (("store", cfg.DATA.STORE), ("shards", options.shards))
-        if folder
-    }
-    for folder in stores.values():
+    ways: dict[str, Opener] = {"videos": FilesAndFolders(cfg.DATA.FRAMES_FPS)}
+    if cfg.DATA.STORE:
         with collected(problems):
-            opener = build_opener(replace(cfg, DATA=replace(cfg.DATA, STORE=folder)))
-            problems += store_problems(opener, folder, videos.records)
+            ways["store"] = build_opener(cfg)
+            problems += store_problems(ways["store"], cfg.DATA.STORE, videos.records)
     raise_problems(problems)
     loads = phase_loads(schedule)
     records = evenly_spaced(videos.records, options.num_clips)
     with one_core():
         timings = measure(
-            ways_of(cfg, records, stores),
+            {
+                way: loader_of(build_training_clips(cfg, records, opener))
+                for way, opener in ways.items()
+            },
             kinds_of(loads),
             len(records),
             options.repeats,
             progress=True,
         )
     return LoadingCosts(loads, timings)
-
-
-def ways_of(cfg: Config, records: Sequence[Record], stores: Mapping[str, str]) -> dict[str, Load]:
-    """Return each way by its name; ``stores`` are folders of clip stores by name.
-
-    The first one is the way of training without a store.
-    """
-    fps = cfg.DATA.FRAMES_FPS
-    videos, root = FilesAndFolders(fps), videos_root(in_fold(cfg).DATA)
-    ways: dict[str, Opener] = {"videos": videos}
-    for way, folder in stores.items():
-        ways[way] = StoreIndex(open_store(folder), root, videos, fps)
-    return {
-        way: loader_of(build_training_clips(cfg, records, opener)) for way, opener in ways.items()
-    }
 
 
 def report(costs: LoadingCosts, steps_per_second: float | None) -> str:

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""Decode every video of a row or of plain lists, and say which ones training cannot use.
+"""Decode every video of a row, and say which ones training cannot use.
 
   python tools/check_data.py --cfg ROW.yaml --output runs/check_my DATA.TRAIN_LIST train.json \\
       DATA.VAL_LIST validation.json DATA.CLASSES labels.json DATA.FORMAT ssv2 DATA.PATH_PREFIX videos
-  python tools/check_data.py data/my/train.csv data/my/val.csv --root data/my --output runs/check_my
 
 A row has the videos of DATA.TRAIN_LIST and DATA.VAL_LIST, in any DATA.FORMAT. One of the two lists may be empty.
 A video may be a file or a folder of numbered images.
@@ -25,8 +24,8 @@ from pathlib import Path
 
 import simplejson
 
-from mgexp.config.keys import BY_NAME
-from mgexp.data.lists import Listing, chosen_listing
+from mgexp.data.lists import read_listing
+from mgexp.errors import raise_problems
 from mgexp.options import (
     ToolParser,
     add_import_option,
@@ -44,19 +43,12 @@ from mgexp.video.check_log import check_in_folder
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
-    parser = ToolParser(__doc__, "(--cfg YAML [KEY VALUE ...] | LIST ...) --output DIR [options]")
+    parser = ToolParser(__doc__, "--cfg YAML --output DIR [options] [KEY VALUE ...]")
     add = parser.add_argument
-    add(
-        "words",
-        nargs="*",
-        metavar="KEY VALUE or LIST",
-        help="with --cfg: configuration keys; without it: files of 'path label' lines",
-    )
-    add("--cfg", type=Path, help="YAML of a row, whose videos are checked")
+    add("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys")
+    add("--cfg", required=True, type=Path, help="YAML of a row, whose videos are checked")
     add_import_option(parser)
-    add("--root", type=Path, help="with LIST: folder that its paths are relative to")
     add("--output", required=True, type=local_folder, help="folder for the results")
-    add("--separator", help="with LIST: text between path and label (default: space)")
     add("--quick", action="store_true", help="decode the first and the last second only")
     add(
         "--processes",
@@ -69,24 +61,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_intermixed_args(arguments)
 
 
-def listing_of(options: argparse.Namespace) -> Listing:
-    """Return the videos to check. Raises InputError with all problems of the command line."""
-    has_row, words = options.cfg is not None, options.words
-    # With --cfg, a word in the place of a KEY that is a file is a list by mistake. choice_problems reports it.
-    lists = [word for word in words[::2] if Path(word).is_file()] if has_row else words
-    pairs = words if has_row or BY_NAME.keys() & words[:1] else []
-    problems = too_small({"--processes": options.processes})
-    problems += not_positive({"--time-limit": options.time_limit})
-    choice = ([*map(Path, lists)], options.root, options.separator, options.cfg, pairs)
-    return chosen_listing(*choice, problems, with_quarantined=True)
-
-
 def main(arguments: list[str]) -> int:
     """Check and print. Return 3 if some videos cannot be used."""
     options = parse(arguments)
     folder = CheckDir(options.output)
     how = (options.quick, options.processes, options.time_limit)
-    listing = listing_of(options)
+    problems = too_small({"--processes": options.processes})
+    raise_problems([*problems, *not_positive({"--time-limit": options.time_limit})])
+    listing = read_listing(options.cfg, options.overrides, with_quarantined=True)
     # A list counts such a video as existing if DATA.STORE has copies of it.
     existing = [record.path for videos in listing.lists for record in videos.records]
     gone = {path for path in existing if not Path(path).exists()}

@@ -43,7 +43,7 @@ from mgexp.train.setup import build_row_schedule
 from mgexp.video.check import VideoCheck
 from mgexp.video.check_log import check_in_folder
 from mgexp.video.frame_folder import is_image
-from mgexp.video.paths import Root, links_problems
+from mgexp.video.paths import Root
 from mgexp.video.reader import DEFAULT_FRAMES_FPS
 
 PROJECTS = Path("projects")
@@ -117,8 +117,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help="steps of the baseline; its time is in proportion (default: about 2,000, in 10 to 200 epochs)")
     add("--crop", type=int, metavar="N",
         help="pixels of the side of a clip; the time grows with its square (default: 96, less for small videos)")
-    add("--allow-outside", action="store_true",
-        help="take videos outside VIDEOS that links lead to, if you trust the links")
     rare = parser.add_rare_group("decoding the videos").add_argument
     rare("--quick", action="store_true", help="decode the first and the last second of each video only")
     rare("--processes", type=int, default=num_cores(), help="videos decoded at the same time (default: the cores)")
@@ -212,9 +210,6 @@ def find_videos(options: argparse.Namespace) -> Search:
     ]
     times = Counter(video.path for video in search.videos)
     search.problems += [f"{path} is listed twice" for path, num in times.items() if num > 1]
-    if not search.problems and not options.allow_outside:
-        links = links_problems([video.path for video in search.videos], options.videos)
-        search.problems += [f"{problem} (here: --allow-outside)" for problem in links]
     raise_problems(search.problems)
     return search
 
@@ -514,7 +509,6 @@ def write_rows(
         "DATA.VAL_LIST": str((project / "val.csv").absolute()),
         "DATA.PATH_PREFIX": str(options.videos.absolute()),
         "DATA.CLASSES": str((project / "classes.txt").absolute()),
-        **({"DATA.ALLOW_OUTSIDE": True} if options.allow_outside else {}),
         "MODEL.NUM_CLASSES": num_classes,
         **recipe_keys(checks, num_train, options.steps, options.crop),
     }

@@ -3,9 +3,7 @@
 
     python tools/prepare_data.py --cfg ROW.yaml --short-sides 320 160 --store store DATA.TRAIN_LIST train.json \\
         DATA.VAL_LIST validation.json DATA.CLASSES labels.json DATA.FORMAT ssv2 DATA.PATH_PREFIX videos
-    python tools/prepare_data.py --list train.csv --list val.csv --root videos --short-sides 320 160 --store store
     python tools/prepare_data.py ... --plan                  predicts disk space and time; makes nothing
-    python tools/prepare_data.py ... --shards 3              some hundred tar files of 3 GB: docs/clip_store.md
     python tools/run_net.py --cfg ROW.yaml DATA.STORE store  trains from it
 
 Start the same command again after an interruption, or after you added or changed videos: it makes what is missing.
@@ -25,7 +23,7 @@ store, a clip pays only for its own frames.
 
 Each clip is read from the smallest copy that is sharp enough: a short side is drawn for the clip (see
 DATA.TRAIN_JITTER_SCALES), and the copy must have at least this size. So choose the largest short side first, and
-then some for the smaller crops. A copy is never larger than its video. --cfg chooses the sizes of a row.
+then some for the smaller crops. A copy is never larger than its video.
 """
 
 from __future__ import annotations
@@ -37,14 +35,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mgexp.config.load import read_config
-from mgexp.data.lists import chosen_listing
+from mgexp.data.lists import read_listing
 from mgexp.errors import listed, raise_problems
 from mgexp.options import ToolParser, add_import_option, local_folder, run_tool, say, too_small
 from mgexp.run.environment import num_cores
 from mgexp.text import counted, escaped
 from mgexp.train.setup import build_store_levels
 from mgexp.video.store import StoreDir
-from mgexp.video.store_encode import DEFAULT_QUANTIZER, DEFAULT_SHORT_SIDES
+from mgexp.video.store_encode import DEFAULT_QUANTIZER
 from mgexp.video.store_fill import (
     LIMIT_SECONDS,
     Filled,
@@ -59,29 +57,18 @@ from mgexp.video.store_fill import (
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
-    parser = ToolParser(__doc__, "(--cfg YAML [KEY VALUE ...] | --list FILE) --store DIR [options]")
+    parser = ToolParser(__doc__, "--cfg YAML --store DIR [options] [KEY VALUE ...]")
     add = parser.add_argument
-    add("--cfg", type=Path, help="YAML of a row, for its videos")
+    add("--cfg", required=True, type=Path, help="YAML of a row, for its videos")
     add_import_option(parser)
-    add(
-        "--list",
-        type=Path,
-        action="append",
-        default=[],
-        dest="lists",
-        metavar="FILE",
-        help="in place of --cfg: a file of 'path label' lines; repeat it for more lists, training list first",
-    )
-    add("--root", type=Path, help="with --list: folder that the paths are relative to")
     add("--store", required=True, type=local_folder, help="folder of the store (DATA.STORE)")
     add_copy_options(parser)
-    add("--separator", help="with --list: text between path and label (default: a space)")
     add(
         "--plan",
         action="store_true",
         help="encode a sample of 8 videos, and predict disk space and time of the store",
     )
-    add("overrides", nargs="*", metavar="KEY VALUE", help="with --cfg: configuration keys")
+    add("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys")
     return parser.parse_with_pairs(arguments)  # fmt: skip
 
 
@@ -93,19 +80,8 @@ def add_copy_options(parser: ToolParser) -> None:
         type=int,
         nargs="+",
         metavar="PIXELS",
-        help="short side of each copy in pixels, even numbers (default: with --cfg those that the clips of "
-        "the row are read from; else 320 224 160)",
-    )
-    add(
-        "--shards",
-        type=gigabytes,
-        metavar="GIGABYTES",
-        help="pack all copies into tar files of about this size, such as 3; not while a training reads them",
-    )
-    add(
-        "--verify",
-        action="store_true",
-        help="read all copies in tar files, and make those again whose sums are wrong",
+        help="short side of each copy in pixels, even numbers (default: those that the clips of the row are read "
+        "from)",
     )
     rare = parser.add_rare_group("encoding the copies").add_argument
     rare(
@@ -129,15 +105,6 @@ def add_copy_options(parser: ToolParser) -> None:
     )
 
 
-def gigabytes(text: str) -> float:
-    """Read the number of --shards."""
-    size = float(text)
-    # Infinity and NaN are no sizes.
-    if not 0 < size < 10**6:
-        raise argparse.ArgumentTypeError(f"{text}: give more than 0 gigabytes, such as 3")
-    return size
-
-
 def seconds(text: str) -> float:
     """Read the number of --time-limit."""
     limit = float(text)
@@ -150,9 +117,8 @@ def main(arguments: list[str]) -> int:
     """Fill the store or print the plan, and turn an error into an exit code and one message."""
     options = parse(arguments)
     try:
-        choice = (options.lists, options.root, options.separator, options.cfg, options.overrides)
-        problems = too_small({"--processes": options.processes})
-        listing = chosen_listing(*choice, problems, with_quarantined=False)
+        raise_problems(too_small({"--processes": options.processes}))
+        listing = read_listing(options.cfg, options.overrides, with_quarantined=False)
         order, present = order_of(options, listing.root), listing.present()
         if options.plan:
             print(plan(options, present.names, order))
@@ -170,15 +136,13 @@ def main(arguments: list[str]) -> int:
 def order_of(options: argparse.Namespace, root: Path) -> Order:
     """Return what the store will hold, and say so if the row decides it."""
     sides = options.short_sides
-    if sides is None and options.cfg is not None:
+    if sides is None:
         cfg, problems = read_config(options.cfg, options.overrides)
         raise_problems(problems)
         sides = build_store_levels(cfg)
         pixels = " ".join(map(str, sides))
         say(f"short sides {pixels}, from the shapes of the row")
-    chosen = tuple(sides or DEFAULT_SHORT_SIDES)
-    shard_bytes = None if options.shards is None else round(options.shards * 10**9)
-    return Order(root, chosen, options.quantizer, shard_bytes, options.verify)
+    return Order(root, tuple(sides), options.quantizer)
 
 
 def summary(store: Path, filled: Filled) -> str:

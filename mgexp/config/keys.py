@@ -132,8 +132,8 @@ class DataKeys:
         "", "labels.json (ssv2), classInd.txt (ucf101), or names in order (empty: none in lists, else sorted)")
     PATH_PREFIX: PathText = key("", "folder that the paths of the lists are relative to")
     ALLOW_OUTSIDE: bool = own(
-        False, "videos of the lists may lie outside DATA.PATH_PREFIX, also through links")
-    STORE: PathText = own("", "clip store to read the videos from, or its address; empty: none")
+        False, "videos of the lists may lie outside DATA.PATH_PREFIX")
+    STORE: PathText = own("", "clip store to read the videos from; empty: none")
     PATH_LABEL_SEPARATOR: str = key(" ", "text between path and label in a list", NOT_EMPTY)
     NUM_VIDEOS: int = own(0, "training videos of a schedule that is made without lists", NOT_NEGATIVE)
     MAX_TRAIN_VIDEOS: int = own(0, "training videos to use, evenly spaced in the list; 0: all", NOT_NEGATIVE)

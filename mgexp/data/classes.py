@@ -38,12 +38,11 @@ def read_text(path: Path, what: str = "list file") -> tuple[str, list[str]]:
     """Read a UTF-8 file, with or without a byte order mark; return its text and what is wrong with the file."""
     if not is_file(path):
         problem = "is not a file" if is_there(path) else "does not exist"
-        return "", [f"{what} {path.absolute()} {problem}: give the path of a text file"]
+        return "", [f"{what} {path.absolute()} {problem}"]
     try:
         return path.read_bytes().decode("utf-8-sig"), []
     except (OSError, UnicodeDecodeError) as error:
-        remedy = "make it a readable UTF-8 text file"
-        return "", [f"{what} {path} cannot be read ({error}): {remedy}"]
+        return "", [f"{what} {path} cannot be read: {error}"]
 
 
 def read_class_names(path: Path) -> tuple[str, ...]:
@@ -51,9 +50,9 @@ def read_class_names(path: Path) -> tuple[str, ...]:
 
     The number of classes is unknown here, so an empty line before a name is an error: it may be a lost name.
     """
-    found = read_classes(path, None)
-    raise_problems(found.problems)
-    return tuple(sorted(found.numbers, key=found.numbers.__getitem__))
+    classes = read_classes(path, None)
+    raise_problems(classes.problems)
+    return tuple(sorted(classes.numbers, key=classes.numbers.__getitem__))
 
 
 def read_classes(path: Path, num_classes: int | None) -> Classes:
@@ -72,7 +71,7 @@ def read_classes(path: Path, num_classes: int | None) -> Classes:
         whole = [line.strip() for line in text.strip().splitlines()]
         if num_classes is None and "" in whole:
             place = f"a line before {shown(whole[whole.index('') + 1])} is empty"
-            problems = [f"class list {path}: {place}: write the name of each class"]
+            problems = [f"class list {path}: {place}"]
         lines = [line for line in whole if line]
         matches = [NUMBERED.fullmatch(line) for line in lines]
         # If one line has no number, all lines are names: a class may be called "100 metres".
@@ -96,18 +95,17 @@ def number_classes(names: Sequence[str], source: str, num_classes: int) -> Class
 
 
 def _json_entries(text: str, path: Path) -> tuple[list[tuple[str, int]], list[str]]:
-    remedy = 'write {"name": number, ...}, as labels.json of Something-Something'
     try:
         # Objects are read as lists of pairs, because a dict would forget a name that comes twice.
         pairs = json.loads(text, object_pairs_hook=list)
     except (ValueError, RecursionError) as error:
-        return [], [f"class list {path} is not JSON ({error}): {remedy}"]
+        return [], [f"class list {path} is not JSON: {error}"]
     try:
         if not all(isinstance(pair, tuple) for pair in pairs):
             raise ValueError
         return [(name.strip('"'), _whole(number)) for name, number in pairs], []
     except (TypeError, ValueError, AttributeError):
-        return [], [f"class list {path} is no object of names and whole numbers: {remedy}"]
+        return [], [f"class list {path} is no object of names and whole numbers"]
 
 
 def _whole(value: object) -> int:
@@ -123,13 +121,10 @@ def _problems(
     names, numbers = [name for name, _ in entries], sorted(number for _, number in entries)
     repeated = [name for name, times in Counter(names).items() if times > 1]
     if repeated:
-        yield f"classes of {source}: {listed(repeated)}: named twice; keep one of each"
+        yield f"classes of {source}: {listed(repeated)}: named twice"
     elif numbers != [numbers[0] + position for position in range(len(numbers))]:
-        yield f"classes of {source}: numbers {shown(numbers)} have a gap or repeat; number them in turn"
+        yield f"classes of {source}: numbers {shown(numbers)} have a gap or repeat"
     if num_classes is None and not names:
-        yield f"class list {source} is empty: write the name of each class, class 0 first"
+        yield f"class list {source} is empty"
     elif num_classes is not None and len(names) != num_classes:
-        yield (
-            f"classes of {source}: {counted(len(names), 'name')}, but MODEL.NUM_CLASSES = {num_classes}: correct "
-            "that key, or set DATA.CLASSES to a file with the names of all classes"
-        )
+        yield f"classes of {source}: {counted(len(names), 'name')}, but MODEL.NUM_CLASSES = {num_classes}"

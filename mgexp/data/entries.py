@@ -34,11 +34,10 @@ class Listed:
 
 
 class Bad(NamedTuple):
-    """A fault of an entry: what is wrong, the value that is wrong, and what the user can do about it."""
+    """A fault of an entry: what is wrong, and the value that is wrong."""
 
     what: str
     value: object
-    remedy: str
 
 
 Entry = TypeVar("Entry")
@@ -56,28 +55,26 @@ def parse_entries(
     bad: BadPlaces = []
     seen: set[str] = set()
     for place, entry in entries:
-        for found in [entry] if isinstance(entry, Bad) else parse(entry):
-            if isinstance(found, Bad):
-                bad.append((place, found))
-            elif found.record.path in seen and not may_repeat:
-                remedy = "keep one of its entries"
-                bad.append((place, Bad("video listed twice", found.record.path, remedy)))
+        for parsed in [entry] if isinstance(entry, Bad) else parse(entry):
+            if isinstance(parsed, Bad):
+                bad.append((place, parsed))
+            elif parsed.record.path in seen and not may_repeat:
+                bad.append((place, Bad("video listed twice", parsed.record.path)))
             else:
-                seen.add(found.record.path)
-                videos.append(found)
+                seen.add(parsed.record.path)
+                videos.append(parsed)
     return videos, bad
 
 
 def bad_messages(bad: BadPlaces) -> Iterator[str]:
     """Yield messages by kind of problem: the first ones of each kind, and the number of the others."""
-    kinds: dict[str, BadPlaces] = defaultdict(list)
-    for place, one in bad:
-        kinds[one.what].append((place, one))
-    for what, found in kinds.items():
-        for place, one in found[:MAX_LISTED]:
-            yield f"{what}, {place}: {shown(one.value)}: {one.remedy}"
-        if len(found) > MAX_LISTED:
-            yield f"{what}: ... and {len(found) - MAX_LISTED} more"
+    kinds: dict[str, list[str]] = defaultdict(list)
+    for place, fault in bad:
+        kinds[fault.what].append(f"{place}: {fault.what}: {shown(fault.value)}")
+    for what, messages in kinds.items():
+        yield from messages[:MAX_LISTED]
+        if len(messages) > MAX_LISTED:
+            yield f"{what}: ... and {len(messages) - MAX_LISTED} more"
 
 
 def existing_videos(videos: Sequence[Listed], problems: Iterable[str], if_empty: str) -> VideoList:
@@ -87,39 +84,39 @@ def existing_videos(videos: Sequence[Listed], problems: Iterable[str], if_empty:
     A video without any of these is missing, and is named by its usual place. ``if_empty`` is the
     problem to report for a list without videos.
     """
-    told = list(problems)
-    unfit = [one.record.path for one in videos if not is_plain(one.record.path)]
+    problems = list(problems)
+    unfit = [video.record.path for video in videos if not is_plain(video.record.path)]
     # Such names would break the lines of logs and of a quarantine.
     if unfit:
-        told.append(
+        problems.append(
             f"{counted(len(unfit), 'video has a name', 'videos have names')} with control characters, or bytes "
-            f"that are no UTF-8, such as {shown(unfit[0])}: rename them"
+            f"that are no UTF-8, such as {shown(unfit[0])}"
         )
-    if not told and not videos:
-        told.append(if_empty)
+    if not problems and not videos:
+        problems.append(if_empty)
     places = []
-    for one in videos:
-        files = (one.record.path, *one.elsewhere)
+    for video in videos:
+        files = (video.record.path, *video.elsewhere)
         stems = (os.path.splitext(path) for path in files)  # noqa: PTH122 (240,000 videos)
         # With a slash at its end, a path finds folders only.
         folders = (f"{stem}/" for stem, ending in stems if ending.lower() in ENDINGS)
         places.append((*files, *dict.fromkeys(folders)))
-    found: dict[int, str] = {}
+    existing: dict[int, str] = {}
     # Turn 0 looks at the usual place of all videos at once. Turn 1 looks at the second place of the
     # videos that were not found, and so on. The look-ups of a turn run in parallel, and most lists
     # need a single turn.
     for turn in range(max(map(len, places), default=0)):
-        left = [i for i in range(len(places)) if i not in found and turn < len(places[i])]
+        left = [i for i in range(len(places)) if i not in existing and turn < len(places[i])]
         usable = are_usable([places[i][turn] for i in left])
-        found |= {
+        existing |= {
             i: places[i][turn].rstrip("/") for i, good in zip(left, usable, strict=True) if good
         }
     everything = [
-        replace(one.record, path=found[i]) if i in found else one.record
-        for i, one in enumerate(videos)
+        replace(video.record, path=existing.get(i, video.record.path))
+        for i, video in enumerate(videos)
     ]
-    records = tuple(one for i, one in enumerate(everything) if i in found)
-    lost = [i for i in range(len(everything)) if i not in found]
+    records = tuple(everything[i] for i in sorted(existing))
+    lost = [i for i in range(len(everything)) if i not in existing]
     missing = tuple(everything[i].path for i in lost)
     elsewhere = {everything[i].path: tuple(place.rstrip("/") for place in places[i]) for i in lost}
-    return VideoList(records, missing, tuple(told), tuple(everything), elsewhere)
+    return VideoList(records, missing, tuple(problems), tuple(everything), elsewhere)

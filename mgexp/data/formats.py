@@ -48,19 +48,14 @@ def _read(
     if problems:
         return VideoList(problems=tuple(problems))
     videos, bad = parse_entries(split(text, list_path), parse, may_repeat)
-    return existing_videos(
-        videos, bad_messages(bad), f"list file {list_path} is empty: add the videos"
-    )
+    return existing_videos(videos, bad_messages(bad), f"list file {list_path} is empty")
 
 
 def root_problems(root: Path) -> Iterator[str]:
     """Report a root folder that does not exist or is not a folder."""
     if not is_folder(root):
         what = "is not a folder" if is_there(root) else "does not exist"
-        yield (
-            f"root folder of the videos {root.absolute()} {what}: set DATA.PATH_PREFIX (the tools' --root) to "
-            "the folder that the paths of the lists are relative to"
-        )
+        yield f"DATA.PATH_PREFIX {root.absolute()}: {what}"
 
 
 def _lines(text: str, path: Path) -> Iterator[tuple[str, str]]:
@@ -85,18 +80,16 @@ def _csv_rows(
         reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
         missing = [name for name in columns if name not in reader.fieldnames]
         for name in missing:
-            remedy = f"the first line must name {', '.join(columns)}; lists without labels cannot be used"
-            yield f"{path}:1", Bad("column that is not there", name, remedy)
+            yield f"{path}:1", Bad("column that is not there", name)
         for row in () if missing else reader:
             place = f"{path}:{reader.line_num}"
             cells = {name: row[name].strip() for name in reader.fieldnames}
             if extra := "".join(row.get(None, ())).strip():
-                yield place, Bad("cell behind the last column", extra, "put commas in quotes")
+                yield place, Bad("cell behind the last column", extra)
             elif any(cells.values()):
                 yield place, cells
     except csv.Error as error:
-        remedy = "write it again as comma-separated values"
-        yield f"{path}:{reader.line_num}", Bad("table that cannot be read", str(error), remedy)
+        yield f"{path}:{reader.line_num}", Bad("table that cannot be read", str(error))
 
 
 def read_list(
@@ -117,40 +110,25 @@ def read_list(
     images themselves, so that number is only looked at to see that the line has three parts.
     """
     inside = Root(root, allow_outside)
-    labels = f"labels are integers from 0 to {(num_classes or 0) - 1}"
 
     def parse(line: str) -> Iterator[Listed | Bad]:
-        name, found, text = line.rpartition(separator)
+        name, is_split, text = line.rpartition(separator)
         if has_lengths:
-            name, found, length = name.rpartition(separator)
+            name, is_split, length = name.rpartition(separator)
             if not re.fullmatch(r"\s*[0-9]+\s*", length):
-                yield Bad(
-                    "line in another form", line, f"write path{separator}num_frames{separator}label"
-                )
+                yield Bad(f"line that is not path{separator}num_frames{separator}label", line)
                 return
         # 18 digits at most, because Python refuses to convert a text of thousands of digits.
         is_integer = re.fullmatch(r"\s*[+-]?[0-9]{1,18}\s*", text) is not None
         label = int(text) if num_classes is not None and is_integer else 0
         path = inside.path(name.strip())
-        if not found or not name.strip():
-            yield Bad(
-                "line without a label",
-                line,
-                f"write path{separator}label, or set DATA.PATH_LABEL_SEPARATOR (the tools' --separator), now "
-                f"{separator!r}",
-            )
-        elif num_classes is not None and not is_integer:
-            yield Bad("label that is no integer", text, labels)
-        elif num_classes is not None and not 0 <= label < num_classes:
-            remedy = f"{labels}; correct it or MODEL.NUM_CLASSES, now {num_classes}"
-            yield Bad("label outside the classes", label, remedy)
+        if not is_split or not name.strip():
+            yield Bad(f"line without DATA.PATH_LABEL_SEPARATOR {separator!r} and a label", line)
+        elif num_classes is not None and not (is_integer and 0 <= label < num_classes):
+            yield Bad(f"label that is no integer below MODEL.NUM_CLASSES {num_classes}", text)
         elif path is None:
-            yield Bad(
-                "path outside the root folder",
-                name,
-                "correct it, or set DATA.PATH_PREFIX (the tools' --root) to a folder that holds all videos, now "
-                f"{root.absolute()}, or DATA.ALLOW_OUTSIDE True if you trust the list",
-            )
+            where = f"path outside DATA.PATH_PREFIX {root.absolute()} without DATA.ALLOW_OUTSIDE"
+            yield Bad(where, name)
         else:
             yield Listed(VideoRecord(path, label))
 
@@ -188,19 +166,16 @@ def read_kinetics(
         ]
         is_training = row.get("split", "").lower() in {"train", "training"}
         if not label:
-            yield Bad("row without a label", video, "add it, or remove the row")
+            yield Bad("row without a label", video)
         elif label not in classes:
-            remedy = "correct it, or DATA.CLASSES; without that key the classes are the labels of DATA.TRAIN_LIST"
-            yield Bad("label of no class", label, remedy)
+            yield Bad("label of no class", label)
         elif not re.fullmatch(r"[A-Za-z0-9_-]{11}", video):
-            yield Bad("youtube_id in another form", video, "it has 11 letters, digits, - or _")
+            yield Bad("youtube_id in another form", video)
         elif not all(times):
             value = f"{row['time_start']},{row['time_end']}"
-            remedy = "write time_start and time_end as in the official CSV"
-            yield Bad("time that is no whole number of seconds", value, remedy)
+            yield Bad("time that is no whole number of seconds", value)
         elif row.get("split") and is_training != (split == "train"):
-            remedy = "give the training CSV as DATA.TRAIN_LIST, another as DATA.VAL_LIST"
-            yield Bad("row of the other split", row["split"], remedy)
+            yield Bad("row of the other split", row["split"])
         else:
             start, end = (int(time[1]) for time in times if time)
             name = f"{video}_{start:06d}_{end:06d}.mp4"
@@ -232,37 +207,31 @@ def read_ssv2(list_path: Path, root: Path, classes: Mapping[str, int]) -> VideoL
     inside = Root(root)
 
     def split(text: str, path: Path) -> Iterator[tuple[str, Any]]:
-        remedy = "give train.json or validation.json of Something-Something V2"
         try:
             entries = json.loads(text)
         # Lists that are nested too deeply raise RecursionError.
         except (ValueError, RecursionError) as error:
-            yield str(path), Bad("list that is not JSON", str(error), remedy)
+            yield str(path), Bad("list that is not JSON", str(error))
             return
         if not isinstance(entries, list):
-            what = "list that is no JSON array of videos"
-            yield str(path), Bad(what, type(entries).__name__, remedy)
+            yield str(path), Bad("list that is no JSON array of videos", type(entries).__name__)
             return
         for number, entry in enumerate(entries, start=1):
             yield f"{path}, entry {number}", entry
 
     def parse(entry: Any) -> Iterator[Listed | Bad]:  # noqa: ANN401 - any JSON value
         if not isinstance(entry, dict):
-            remedy = 'an entry is {"id": ..., "template": ...}'
-            yield Bad("entry that is no object", entry, remedy)
+            yield Bad("entry that is no object", entry)
             return
         name, template = str(entry.get("id", "")), str(entry.get("template", ""))
         label = classes.get(template.replace("[", "").replace("]", ""))
         # isdigit() alone would accept the digits of every script.
         if not (name.isascii() and name.isdigit()):
-            remedy = "an id is a whole number, which is also the name of the video's file"
-            yield Bad("entry without an id", name, remedy)
+            yield Bad("entry without an id that is a whole number", name)
         elif not template:
-            remedy = "add it, or remove the entry; test.json, which has none, cannot be used"
-            yield Bad("entry without a template", name, remedy)
+            yield Bad("entry without a template", name)
         elif label is None:
-            remedy = "correct it, or DATA.CLASSES, the path of labels.json"
-            yield Bad("template of no class", template, remedy)
+            yield Bad("template of no class", template)
         else:
             webm, mp4 = (f"{inside.folder}/{name}{ending}" for ending in (".webm", ".mp4"))
             yield Listed(VideoRecord(webm, label), (mp4,))
@@ -284,34 +253,28 @@ def read_charades(list_path: Path, root: Path, num_classes: int) -> VideoList:
         number = r"([0-9]+(?:\.[0-9]+)?)"
         match = re.fullmatch(rf"c([0-9]{{3}})\s+{number}\s+{number}", text)
         if match is None:
-            remedy = "write c092 11.90 21.20 for class 92 from 11.9 to 21.2 seconds, and ; between actions"
-            return Bad("action in another form", text, remedy)
+            return Bad("action in another form than c092 11.90 21.20", text)
         action = Action(int(match[1]), float(match[2]), float(match[3]))
         if action.label >= num_classes:
-            known = f"classes are c000 to c{num_classes - 1:03d}"
-            remedy = f"{known}; correct it or MODEL.NUM_CLASSES, now {num_classes}"
-            return Bad("action outside the classes", text, remedy)
+            return Bad(f"action of no class below MODEL.NUM_CLASSES {num_classes}", text)
         if action.end_seconds < action.start_seconds:
-            return Bad("action that ends before it starts", text, "correct its seconds")
+            return Bad("action that ends before it starts", text)
         return action
 
     def parse(row: dict[str, str]) -> Iterator[Listed | Bad]:
         nonlocal has_actions
-        found = [action_of(part.strip()) for part in row["actions"].split(";") if part.strip()]
-        yield from (one for one in found if isinstance(one, Bad))
-        actions = tuple(one for one in found if isinstance(one, Action))
+        parts = [action_of(part.strip()) for part in row["actions"].split(";") if part.strip()]
+        yield from (part for part in parts if isinstance(part, Bad))
+        actions = tuple(part for part in parts if isinstance(part, Action))
         if re.fullmatch(r"[A-Za-z0-9]+", row["id"]):
             has_actions = has_actions or bool(actions)
             yield Listed(ActionRecord(f"{inside.folder}/{row['id']}.mp4", actions, num_classes))
         else:
-            remedy = "it has letters and digits, and is the name of the video's file"
-            yield Bad("id in another form", row["id"], remedy)
+            yield Bad("id in another form", row["id"])
 
     videos = _read(list_path, root, partial(_csv_rows, columns=("id", "actions")), parse)
     if videos.num_listed and not has_actions:
-        problem = (
-            f"list file {list_path}: no video has an action: give a CSV with its column filled"
-        )
+        problem = f"list file {list_path}: no video has an action"
         return replace(videos, problems=(*videos.problems, problem))
     return videos
 
@@ -331,19 +294,16 @@ def read_ucf101(list_path: Path, root: Path, classes: Mapping[str, int]) -> Vide
     def parse(line: str) -> Iterator[Listed | Bad]:
         match = UCF101_LINE.fullmatch(line)
         if match is None:
-            remedy = "write Class/v_Class_g01_c01.avi, and its number of classInd.txt or not"
-            yield Bad("line in another form", line, remedy)
+            yield Bad("line in another form than Class/v_Class_g01_c01.avi", line)
             return
         path = inside.path(f"{match['folder']}/{match['name']}")
         label = classes.get(match["folder"])
         if path is None:
-            yield Bad("path outside the root folder", line, "correct it")
+            yield Bad("path outside DATA.PATH_PREFIX", line)
         elif label is None:
-            remedy = "correct it, or DATA.CLASSES, the path of classInd.txt"
-            yield Bad("folder of no class", match["folder"], remedy)
+            yield Bad("folder of no class", match["folder"])
         elif match["number"] and int(match["number"]) != label + 1:
-            remedy = "write the number that classInd.txt gives to the folder (it counts from 1)"
-            yield Bad("number of another class", line, remedy)
+            yield Bad("number of another class", line)
         else:
             yield Listed(VideoRecord(path, label))
 
@@ -370,19 +330,15 @@ def read_hmdb51(pattern: Path, root: Path, num_classes: int, split: Split) -> Vi
         files = []
     problems = [*root_problems(root)]
     if not files:
-        problems.append(
-            f"no file is called {pattern.absolute()}: give FOLDER/*_test_split1.txt, in quotes"
-        )
+        problems.append(f"no file is called {pattern.absolute()}")
     matches = {path: HMDB51_FILE.fullmatch(path.name) for path in files}
     numbers = sorted({match["number"] for match in matches.values() if match})
     if len(numbers) > 1:
-        found = ", ".join(numbers)
-        problems.append(f"{pattern} takes files of splits {found}: give one, as *_test_split1.txt")
+        problems.append(f"{pattern} takes files of several splits: {', '.join(numbers)}")
     if problems:
         return VideoList(problems=tuple(problems))
-    remedy = "the pattern must match CLASS_test_splitN.txt files only"
     bad = [
-        (str(path.parent), Bad("file that is no split file", path.name, remedy))
+        (str(path.parent), Bad("file that is not called CLASS_test_splitN.txt", path.name))
         for path, match in matches.items()
         if match is None
     ]
@@ -396,11 +352,10 @@ def read_hmdb51(pattern: Path, root: Path, num_classes: int, split: Split) -> Vi
         parse = partial(_hmdb51_line, Root(root), name, classes.numbers[name], uses)
         in_file, bad_lines = parse_entries(_lines(text, path), parse)
         # Videos for the other use are parsed too, so that one message names the faults of all lines.
-        videos += (one for one in in_file if uses[one.record.path] == HMDB51_USE[split])
+        videos += (entry for entry in in_file if uses[entry.record.path] == HMDB51_USE[split])
         bad += bad_lines
-    told = [*problems, *classes.problems, *bad_messages(bad)]
     if_empty = f"list files {pattern}: no video is marked {HMDB51_USE[split]}"
-    return existing_videos(videos, told, if_empty)
+    return existing_videos(videos, [*problems, *classes.problems, *bad_messages(bad)], if_empty)
 
 
 def _hmdb51_line(
@@ -410,10 +365,9 @@ def _hmdb51_line(
     match = HMDB51_LINE.fullmatch(line)
     path = inside.path(f"{class_name}/{match['name']}") if match else None
     if match is None:
-        remedy = "write the name of a video and 1 (training), 2 (test) or 0 (neither)"
-        yield Bad("line in another form", line, remedy)
+        yield Bad("line without 0, 1 or 2 behind the name", line)
     elif path is None:
-        yield Bad("path outside the root folder", line, "correct it")
+        yield Bad("path outside DATA.PATH_PREFIX", line)
     else:
         uses.setdefault(path, match["use"])
         yield Listed(VideoRecord(path, label))
@@ -435,12 +389,12 @@ def read_folders(folder: Path, classes: Mapping[str, int]) -> VideoList:
         videos, bad = _videos_of_classes(folder, classes)
     except OSError as error:
         return VideoList(problems=(unreadable(error),))
-    return existing_videos(videos, bad_messages(bad), f"folder {folder} holds no video: add some")
+    return existing_videos(videos, bad_messages(bad), f"folder {folder} holds no video")
 
 
 def unreadable(error: OSError) -> str:
     """Say which folder of videos cannot be read."""
-    return f"{error.filename} cannot be read ({error.strerror}): see who may read it, or remove it"
+    return f"{error.filename} cannot be read: {error.strerror}"
 
 
 def _videos_of_classes(folder: Path, classes: Mapping[str, int]) -> tuple[list[Listed], BadPlaces]:
@@ -450,29 +404,22 @@ def _videos_of_classes(folder: Path, classes: Mapping[str, int]) -> tuple[list[L
     # compare them as text.
     for path in visible_in(Path(os.path.normpath(folder.absolute()))):
         if not path.is_dir():
-            what = "file outside the folders of the classes"
-            bad.append((str(folder), Bad(what, path.name, "move it into the folder of its class")))
+            bad.append((str(folder), Bad("file outside the folders of the classes", path.name)))
         elif path.name not in classes:
-            remedy = "correct it, or DATA.CLASSES; without that key the classes are the folders of DATA.TRAIN_LIST"
-            bad.append((str(folder), Bad("folder of no class", path.name, remedy)))
+            bad.append((str(folder), Bad("folder of no class", path.name)))
         else:
             num_before = len(videos)
             for file in visible_in(path):
                 if file.is_dir() and any(is_image(image.name) for image in file.iterdir()):
                     videos.append(Listed(VideoRecord(str(file), classes[path.name])))
                 elif file.is_dir():
-                    remedy = "put the videos of a class into one folder; a folder in it is a video of images"
-                    bad.append(
-                        (str(path), Bad("folder in the folder of a class", file.name, remedy))
-                    )
+                    bad.append((str(path), Bad("folder in the folder of a class", file.name)))
                 elif file.suffix.lower() not in ENDINGS:
-                    remedy = f"remove it; videos end in {' '.join(ENDINGS)}"
-                    bad.append((str(path), Bad("file that is no video", file.name, remedy)))
+                    bad.append((str(path), Bad("file without the ending of a video", file.name)))
                 else:
                     videos.append(Listed(VideoRecord(str(file), classes[path.name])))
             if len(videos) == num_before:
-                remedy = "put videos into it, or remove it"
-                bad.append((str(folder), Bad("folder without a video", path.name, remedy)))
+                bad.append((str(folder), Bad("folder without a video", path.name)))
     return videos, bad
 
 
@@ -480,8 +427,7 @@ def class_folders(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names of the folders in ``folder`` that are not hidden, and what is wrong with ``folder``."""
     if not (is_folder(folder) and os.access(folder, os.R_OK | os.X_OK)):
         what = "is not a folder that can be read" if is_there(folder) else "does not exist"
-        remedy = "give one with a folder for each class"
-        return (), (f"folder of videos {folder.absolute()} {what}: {remedy}",)
+        return (), (f"folder of videos {folder.absolute()} {what}",)
     return tuple(path.name for path in visible_in(folder) if path.is_dir()), ()
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from mgexp.config.check import cross_problems
 from mgexp.config.keys import Config, DataKeys
@@ -29,10 +29,9 @@ from mgexp.data.formats import (
 from mgexp.data.records import Split, VideoList, VideoRecord
 from mgexp.errors import InputError, listed, raise_problems
 from mgexp.run.files import is_file, is_there
-from mgexp.run.remote import is_remote, local_file
 from mgexp.text import counted, escaped
-from mgexp.video.paths import Root, links_problems
-from mgexp.video.store import is_gone, open_store
+from mgexp.video.paths import Root
+from mgexp.video.store import StoreDir, is_gone
 
 LIST_FILES = {
     "list": "a text file with a 'path label' line per video",
@@ -50,8 +49,6 @@ CLASS_FILES = {"ssv2": "labels.json", "ucf101": "classInd.txt"}
 ListKey = Literal["TRAIN_LIST", "VAL_LIST"]
 LIST_KEYS: tuple[ListKey, ...] = ("TRAIN_LIST", "VAL_LIST")
 """Keys of DATA that name lists, in the order in which tools take them."""
-SEPARATOR = " "
-"""The text between path and label in plain lists, by default."""
 
 
 def build_list(cfg: Config, key: ListKey, with_quarantined: bool = False) -> VideoList:
@@ -59,12 +56,8 @@ def build_list(cfg: Config, key: ListKey, with_quarantined: bool = False) -> Vid
 
     Videos in DATA.QUARANTINE count as missing. With ``with_quarantined``, keep them and do not read that file.
     A video that is gone exists if DATA.STORE has copies of it.
-    Unless DATA.ALLOW_OUTSIDE is set, it is a problem if symbolic links lead a video out of its folder.
     """
-    try:
-        data, num_classes = fetched(in_fold(cfg).DATA), cfg.MODEL.NUM_CLASSES
-    except InputError as error:
-        return VideoList(problems=error.problems)
+    data, num_classes = in_fold(cfg).DATA, cfg.MODEL.NUM_CLASSES
     quarantine, unreadable = (frozenset[str](), []) if with_quarantined else _read_quarantine(data)
     listed_in: str = getattr(data, key)
     if not listed_in:
@@ -89,61 +82,31 @@ def build_list(cfg: Config, key: ListKey, with_quarantined: bool = False) -> Vid
         "folders": lambda: read_folders(path, numbers),
     }
     videos = readers[data.FORMAT]()
-    problems = [*videos.problems]
     if videos.missing and data.STORE:
         # Without a store, building the opener reports the problem.
         with suppress(InputError):
-            videos = _with_copies(videos, open_store(data.STORE).entries(), Root(videos_root(data)))
-    if not data.ALLOW_OUTSIDE:
-        folder = path if data.FORMAT == "folders" else root
-        problems += links_problems([record.path for record in videos.records], folder)
+            copied = StoreDir(Path(data.STORE)).entries()
+            videos = _with_copies(videos, copied, Root(videos_root(data)))
     kept, shut_out = _without(videos, quarantine, Root(videos_root(data)))
     # These videos count as missing. So DATA.MAX_UNUSABLE_SHARE also limits how many a quarantine
     # may take out.
     missing = (*videos.missing, *shut_out)
-    return replace(kept, missing=missing, problems=(*problems, *unreadable))
-
-
-def fetched(data: DataKeys) -> DataKeys:
-    """Return the keys with local copies in place of lists at addresses. Raises InputError with all problems."""
-    problems: list[str] = []
-    copies: dict[str, Any] = {}
-    if is_remote(data.PATH_PREFIX):
-        remedy = "give a folder of this machine, and a DATA.STORE at an address if the videos are not there"
-        problems.append(
-            f"DATA.PATH_PREFIX {data.PATH_PREFIX}: videos are files of this machine: {remedy}"
-        )
-    for key in (*LIST_KEYS, "CLASSES", "QUARANTINE"):
-        value = getattr(data, key)
-        if not is_remote(value):
-            continue
-        if key in LIST_KEYS and data.FORMAT in {"folders", "hmdb51"}:
-            what = f"with DATA.FORMAT {data.FORMAT} this key names files of this machine"
-            problems.append(
-                f"DATA.{key} {value}: {what}: use DATA.FORMAT list for a list at an address"
-            )
-            continue
-        try:
-            copies[key] = str(local_file(value))
-        except InputError as error:
-            problems += [f"DATA.{key}: {problem}" for problem in error.problems]
-    raise_problems(problems)
-    return replace(data, **copies)
+    return replace(kept, missing=missing, problems=(*videos.problems, *unreadable))
 
 
 def _with_copies(videos: VideoList, copied: Container[str], root: Root) -> VideoList:
     """Let the missing videos that have copies in a store exist, each at the place where it was copied from."""
-    found = {}
+    sources = {}
     for path in videos.missing:
         for place in videos.places.get(path, (path,)):
             # An empty file is no video that is gone: the copies are of an earlier content.
             if root.name(place) in copied and is_gone(place):
-                found[path] = place
+                sources[path] = place
                 break
-    missing = tuple(path for path in videos.missing if path not in found)
+    missing = tuple(path for path in videos.missing if path not in sources)
     gone = {*missing}
     records = tuple(
-        replace(record, path=found.get(record.path, record.path))
+        replace(record, path=sources.get(record.path, record.path))
         for record in videos.listed
         if record.path not in gone
     )
@@ -160,7 +123,7 @@ def build_class_names(cfg: Config) -> tuple[str, ...]:
 
     The lists have no problems: `build_list` has read them.
     """
-    data = fetched(in_fold(cfg).DATA)
+    data = in_fold(cfg).DATA
     numbers = _classes_of(data, cfg.MODEL.NUM_CLASSES).numbers if _names_classes(data) else {}
     if data.FORMAT == "hmdb51":
         pattern = Path(data.TRAIN_LIST)
@@ -181,8 +144,7 @@ def _classes_of(data: DataKeys, num_classes: int) -> Classes:
         return read_classes(Path(data.CLASSES), num_classes)
     if data.FORMAT in CLASS_FILES:
         file = CLASS_FILES[data.FORMAT]
-        problem = f"DATA.CLASSES is not set: add DATA.CLASSES FILE, the official {file}"
-        return Classes({}, (problem,))
+        return Classes({}, (f"DATA.CLASSES is not set: it names the official {file}",))
     if not data.TRAIN_LIST:
         return Classes({}, (_not_set(data, "TRAIN_LIST"),))
     train = Path(data.TRAIN_LIST)
@@ -192,7 +154,7 @@ def _classes_of(data: DataKeys, num_classes: int) -> Classes:
 
 
 def _not_set(data: DataKeys, key: ListKey) -> str:
-    return f"DATA.{key} is not set: add DATA.{key} PATH, {LIST_FILES[data.FORMAT]}"
+    return f"DATA.{key} is not set: it names {LIST_FILES[data.FORMAT]}"
 
 
 def videos_root(data: DataKeys) -> Path:
@@ -213,10 +175,7 @@ def _read_quarantine(data: DataKeys) -> tuple[frozenset[str], list[str]]:
     """
     if not data.QUARANTINE:
         return frozenset(), []
-    try:
-        path, root = local_file(data.QUARANTINE), Root(videos_root(data))
-    except InputError as error:
-        return frozenset(), [f"DATA.QUARANTINE: {problem}" for problem in error.problems]
+    path, root = Path(data.QUARANTINE), Root(videos_root(data))
     try:
         # Reading a device or a pipe may never end.
         if is_there(path) and not is_file(path):
@@ -224,9 +183,7 @@ def _read_quarantine(data: DataKeys) -> tuple[frozenset[str], list[str]]:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     # A file that is not UTF-8 raises ValueError.
     except (OSError, ValueError) as error:
-        remedy = "make it with tools/check_data.py, or set DATA.QUARANTINE ''"
-        problem = f"DATA.QUARANTINE {path.absolute()} cannot be read ({error}): {remedy}"
-        return frozenset(), [problem]
+        return frozenset(), [f"DATA.QUARANTINE {path.absolute()} cannot be read: {error}"]
     # A line that leads out of the root stays as it is, and names no video.
     names = (root.name(root.path(line) or line) for line in map(str.strip, lines) if line)
     return frozenset(names), []
@@ -257,8 +214,7 @@ def quarantine_problems(data: DataKeys, lists: Sequence[VideoList]) -> list[str]
         return []
     return [
         f"DATA.QUARANTINE {data.QUARANTINE}: none of its {len(names)} lines, such as "
-        f"{min(names)!r}, is a video of DATA.TRAIN_LIST or DATA.VAL_LIST below {root.folder}: make it with "
-        "tools/check_data.py from them, or set DATA.QUARANTINE ''"
+        f"{min(names)!r}, is a video of DATA.TRAIN_LIST or DATA.VAL_LIST below {root.folder}"
     ]
 
 
@@ -277,13 +233,13 @@ def overlap_problems(
     both = [path for path in val.paths if path in trained]
     if both and len(both) == val.num_listed:
         problems.append(
-            f"all {len(both)} validation videos are training videos too, so no accuracy would be that of new "
-            "videos: give another list as DATA.VAL_LIST; tools/own_data.py splits a folder of videos"
+            f"DATA.VAL_LIST: all {len(both)} validation videos are training videos too; tools/own_data.py splits "
+            "a folder of videos"
         )
     elif both:
         warnings.append(
             f"{len(both)} of {val.num_listed} validation videos are training videos too, such as "
-            f"{listed(both, 1)}: the accuracy is better than that of new videos; take them out of one list"
+            f"{listed(both, 1)}: the accuracy is better than that of new videos"
         )
     labels, val_labels = (
         {record.label for record in videos.records if isinstance(record, VideoRecord)}
@@ -292,13 +248,13 @@ def overlap_problems(
     if labels and (untrained := sorted(val_labels - labels)):
         problems.append(
             f"the validation list has videos of {counted(len(untrained), 'class', 'classes')} without a training "
-            f"video (class {listed([*map(str, untrained)], 10)}), which no network can learn: correct the lists"
+            f"video (class {listed([*map(str, untrained)], 10)})"
         )
     unused = sorted({*range(num_classes)} - labels - val_labels)
     if labels and unused:
         warnings.append(
             f"MODEL.NUM_CLASSES = {num_classes}, but {counted(len(unused), 'class has', 'classes have')} no "
-            f"video, such as class {listed([*map(str, unused)], 5)}: lower that key, unless you want these classes"
+            f"video, such as class {listed([*map(str, unused)], 5)}"
         )
     return problems, warnings
 
@@ -306,13 +262,14 @@ def overlap_problems(
 def _label_problems(which: str, videos: VideoList) -> Iterator[str]:
     labels: dict[str, int] = {}
     twice = [
-        f"{one.path} ({labels[one.path]} and {one.label})"
-        for one in videos.records
-        if isinstance(one, VideoRecord) and labels.setdefault(one.path, one.label) != one.label
+        f"{record.path} ({labels[record.path]} and {record.label})"
+        for record in videos.records
+        if isinstance(record, VideoRecord)
+        and labels.setdefault(record.path, record.label) != record.label
     ]
     if twice:
         num = counted(len(twice), "video is", "videos are")
-        yield f"{num} in the {which} list with two labels: {listed(twice, 3)}; keep one line of each"
+        yield f"{num} in the {which} list with two labels: {listed(twice, 3)}"
 
 
 @dataclass(frozen=True)
@@ -339,71 +296,14 @@ class Listing:
         """Return only the videos that exist. Raises InputError if there are none."""
         if not any(videos.records for videos in self.lists):
             more = f" and {len(self.paths) - 1} more" if len(self.paths) > 1 else ""
-            remedy = "correct the folder of the videos (--root, DATA.PATH_PREFIX) or the lists"
-            problem = f"none of the listed videos exists: {self.paths[0]}{more}: {remedy}"
-            raise InputError([problem])
+            raise InputError([f"none of the listed videos exists: {self.paths[0]}{more}"])
         return Listing(self.root, tuple(replace(videos, missing=()) for videos in self.lists))
 
 
-def choice_problems(
-    lists: Sequence[Path], root: Path | None, separator: str | None, yaml: Path | None
-) -> Iterator[str]:
-    """Report options of a tool that do not choose one source: plain lists with a root, or a configuration.
-
-    An option that the user did not give is None.
-    """
-    if lists and yaml is not None:
-        yield (
-            f"plain lists ({', '.join(map(str, lists))}) and --cfg {yaml}: give lists of 'path label' lines and "
-            "--root, or --cfg with the DATA keys"
-        )
-    elif yaml is not None:
-        if root is not None:
-            yield f"--root {root} is for plain lists: with --cfg set DATA.PATH_PREFIX"
-        if separator is not None:
-            yield f"--separator {separator!r} is for plain lists: with --cfg set DATA.PATH_LABEL_SEPARATOR"
-    elif not lists:
-        yield "no videos are given: add --cfg YAML with the DATA keys, or lists of 'path label' lines and --root"
-    elif root is None:
-        yield "--root is missing: give the folder that the paths of the lists are relative to"
-    if separator == "":
-        yield "--separator is empty: use one character or more"
-
-
-def chosen_listing(
-    lists: Sequence[Path],
-    root: Path | None,
-    separator: str | None,
-    yaml: Path | None,
-    pairs: Sequence[str],
-    problems: Sequence[str],
-    with_quarantined: bool,
-) -> Listing:
-    """Read the videos that the options of a tool choose. Raises InputError with these ``problems`` and all others.
-
-    The options are those of ``choice_problems`` and the KEY VALUE ``pairs`` for the configuration.
-    """
-    problems = [*choice_problems(lists, root, separator, yaml), *problems]
-    if yaml is None and pairs:
-        problems.append(f"{pairs[0]}: KEY VALUE pairs are for --cfg, which is not given")
-    raise_problems(problems)
-    if yaml is not None:
-        cfg, problems = read_config(yaml, pairs)
-        return build_listing(cfg, [*problems, *cross_problems(cfg)], with_quarantined)
-    assert root is not None  # it was a problem
-    return read_listing(lists, root, separator or SEPARATOR)
-
-
-def read_listing(lists: Sequence[Path], root: Path, separator: str = SEPARATOR) -> Listing:
-    """Read the videos of plain list files for a tool, without labels. Raises InputError with all problems."""
-    found = tuple(read_list(list_path, root, None, separator) for list_path in lists)
-    problems = [problem for videos in found for problem in videos.problems]
-    if not problems:
-        paths = [record.path for videos in found for record in videos.records]
-        more = "; plain lists have no keys: give the list in a YAML"
-        problems = [f"{one}{more}" for one in links_problems(paths, root)]
-    raise_problems(problems)
-    return Listing(root, found)
+def read_listing(yaml: Path, pairs: Sequence[str], with_quarantined: bool) -> Listing:
+    """Read the videos of a row for a tool; ``pairs`` are KEY VALUE. Raises InputError with all problems."""
+    cfg, problems = read_config(yaml, pairs)
+    return build_listing(cfg, [*problems, *cross_problems(cfg)], with_quarantined)
 
 
 def build_listing(cfg: Config, problems: Sequence[str], with_quarantined: bool) -> Listing:
@@ -418,22 +318,21 @@ def build_listing(cfg: Config, problems: Sequence[str], with_quarantined: bool) 
     given = {
         key: build_list(cfg, key, with_quarantined=True) for key in LIST_KEYS if getattr(data, key)
     }
-    found = [*problems, *(problem for videos in given.values() for problem in videos.problems)]
+    problems = [*problems, *(text for videos in given.values() for text in videos.problems)]
     if not given:
-        found.append(_not_set(data, "TRAIN_LIST"))
+        problems.append(_not_set(data, "TRAIN_LIST"))
     quarantine: frozenset[str] = frozenset()
     if not with_quarantined:
         quarantine, unreadable = _read_quarantine(data)
-        found += unreadable
+        problems += unreadable
         # A quarantine may name videos of one list only, so it can be judged only with both lists.
         if len(given) == len(LIST_KEYS):
-            found += quarantine_problems(data, [*given.values()])
-    raise_problems(found)
+            problems += quarantine_problems(data, [*given.values()])
+    raise_problems(problems)
     root_folder = videos_root(data)
     root = Root(root_folder)
     lists = (given.get(key, VideoList()) for key in LIST_KEYS)
     kept = Listing(root_folder, tuple(_without(videos, quarantine, root)[0] for videos in lists))
     if not kept.paths:
-        problem = f"DATA.QUARANTINE {data.QUARANTINE} names all videos of the lists"
-        raise InputError([f"{problem}: remove the lines of those that are sound, or set it to ''"])
+        raise InputError([f"DATA.QUARANTINE {data.QUARANTINE} names all videos of the lists"])
     return kept

@@ -35,7 +35,7 @@ from mgexp.run.environment import num_cores
 from mgexp.stop import STOP_SIGNALS
 from mgexp.video.frame_folder import FilesAndFolders
 from mgexp.video.reader import Opener
-from mgexp.video.store import StoreIndex, open_store
+from mgexp.video.store import StoreDir, StoreIndex
 
 # torch says this at each start where a process has fewer cores than workers. The user chose NUM_WORKERS, and the
 # log shows it.
@@ -194,7 +194,7 @@ def build_opener(cfg: Config) -> Opener:
         return opener
     root = videos_root(in_fold(cfg).DATA)
     try:
-        return StoreIndex(open_store(cfg.DATA.STORE), root, opener, fps)
+        return StoreIndex(StoreDir(Path(cfg.DATA.STORE)), root, opener, fps)
     except InputError as error:
         raise InputError([f"DATA.STORE: {problem}" for problem in error.problems]) from error
 

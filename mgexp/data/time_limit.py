@@ -22,7 +22,6 @@ from pathlib import Path
 from torch.utils.data import get_worker_info
 
 from mgexp.run.files import append_jsonl, read_jsonl
-from mgexp.run.remote import FETCHING
 from mgexp.video.reader import VideoError
 
 EXIT_HUNG = 75
@@ -47,8 +46,6 @@ class VideoFailure:
 @dataclass(frozen=True)
 class TimeLimit:
     """The time that a video may take to give its frames: ``seconds``, 0 for no limit.
-
-    The time in which a remote file is copied to this machine does not count.
 
     ``record``: the file to which all failures are written; with None they are not written.
     ``known``: failures of earlier starts of the run. This start replaces the same videos at the same positions.
@@ -148,8 +145,7 @@ class _Watch(threading.Thread):
         while True:
             time.sleep(TICK_SECONDS)
             wait = self.wait
-            # A copy of a remote file may take longer than a video. A server that is silent ends its wait itself.
-            if wait is None or FETCHING.is_set():
+            if wait is None:
                 continue
             wait.seconds += TICK_SECONDS
             if wait.seconds >= wait.limit_seconds:

@@ -109,7 +109,7 @@ def local_file(text: str) -> Path:
     if not any(address.startswith(prefix) for prefix in PATHS._path_handlers):
         prefix = address.split("://")[0]
         remedy = f"give --import FILE.py with a file that registers one for {prefix}://"
-        raise InputError([f"{text}: no handler reads it: {remedy} (docs/clip_store.md)"])
+        raise InputError([f"{text}: no handler reads it: {remedy} (docs/weights.md)"])
     file = _fetch(address)
     if expected and not (found := sha256_of(file)).startswith(expected):
         # A copy of the web is ours. A handler may give a file that is not.

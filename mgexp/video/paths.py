@@ -1,17 +1,13 @@
-"""Check that videos lie below one root folder and that their files exist, and choose a few of many."""
+"""Names of videos below one root folder, whether their files exist, and a few of many."""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
-
-from mgexp.errors import listed
-from mgexp.text import counted
 
 Item = TypeVar("Item")
 
@@ -40,7 +36,7 @@ class Root:
         """Return the absolute path of ``name``; None if it lies outside and ``allow_outside`` is not set.
 
         ``name`` is relative to the folder, or absolute. If the folder is a link, both its names lead to the same
-        path. Links inside the folder are not followed: see ``links_problems``.
+        path. Links inside the folder are not followed.
         """
         # normpath removes "..", so that a name such as ../other/a.mp4 is seen to lie outside.
         path = os.path.normpath(os.path.join(self.folder, name))  # noqa: PTH118 (240,000 lines)
@@ -58,41 +54,6 @@ class Root:
         return path.removeprefix(prefix)
 
 
-def links_problems(paths: Sequence[str], folder: Path) -> list[str]:
-    """Report videos that lie outside of ``folder`` by symbolic links, although their ``paths`` begin with it.
-
-    The images of a folder of frames may be such links too. To look at them takes 0.1 ms for a folder of 100
-    images, measured on a local disk.
-    ``folder`` itself may be a link, because the user named it.
-    """
-    inside = os.path.realpath(folder).rstrip(os.sep) + os.sep
-    # realpath asks the disk for each part of a path, so it is called once for each folder.
-    folders = {path: os.path.realpath(path) for path in {*map(os.path.dirname, paths)}}
-    outside = {path for path, real in folders.items() if not f"{real}{os.sep}".startswith(inside)}
-
-    def is_outside(link: str) -> bool:
-        return not os.path.realpath(link).startswith(inside)
-
-    def leads_out(path: str) -> bool:
-        # A file that is no link lies where its folder lies.
-        is_link = os.path.islink(path)  # noqa: PTH114 (240,000 files)
-        if is_outside(path) if is_link else os.path.dirname(path) in outside:  # noqa: PTH120
-            return True
-        # A file is no folder, and a folder that is gone or closed is reported elsewhere.
-        with suppress(OSError, ValueError), os.scandir(path) as images:
-            return any(one.is_symlink() and is_outside(one.path) for one in images)
-        return False
-
-    found = [path for path, out in zip(paths, _in_threads(leads_out, paths), strict=True) if out]
-    if not found:
-        return []
-    return [
-        f"{counted(len(found), 'video lies', 'videos lie')} outside of {folder.absolute()} by symbolic links, "
-        f"such as {listed(found, 1)}: set DATA.ALLOW_OUTSIDE True if you trust who made the links, or put the "
-        "videos into the folder"
-    ]
-
-
 def are_usable(paths: Sequence[str]) -> list[bool]:
     """Return for each path whether it is a regular file or a folder that is not empty."""
 
@@ -107,14 +68,10 @@ def are_usable(paths: Sequence[str]) -> list[bool]:
             return False
         return stat.S_ISREG(status.st_mode) and status.st_size > 0
 
-    return _in_threads(is_usable, paths)
-
-
-def _in_threads(asks: Callable[[str], bool], paths: Sequence[str]) -> list[bool]:
     chunks = [paths[start : start + STAT_CHUNK] for start in range(0, len(paths), STAT_CHUNK)]
     with ThreadPoolExecutor(STAT_THREADS) as pool:
-        found = pool.map(lambda chunk: [asks(path) for path in chunk], chunks)
-        return [answer for chunk in found for answer in chunk]
+        answers = pool.map(lambda chunk: [is_usable(path) for path in chunk], chunks)
+        return [answer for chunk in answers for answer in chunk]
 
 
 def evenly_spaced(items: Sequence[Item], num: int) -> tuple[Item, ...]:

@@ -3,7 +3,7 @@
     <store>/store.json              how the copies are encoded
     <store>/manifest.jsonl          a line per video: its size, its time of change, its copies
     <store>/<short side>/<path>     a copy, an ordinary .mp4 file; <path> is the path below the root of the videos
-    <store>/<short side>/<n>.tar    a shard, if the copies are packed into a few large files: see shards.py
+    <store>/<short side>/<n>.tar    copies that an earlier version packed into one file: see shards.py
 
 In a long-GOP file most frames refer to others, so reading a few frames costs nearly as much as reading many. In
 a copy every frame is coded by itself, and a small copy has few pixels. So the cost of loading follows frames ×
@@ -20,12 +20,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 from mgexp.errors import InputError
 from mgexp.run.files import is_file, iter_jsonl, read_json
 from mgexp.run.folder import Folder, Inside
-from mgexp.run.remote import is_remote, local_file
 from mgexp.video.frame_folder import is_image
 from mgexp.video.paths import Root
 from mgexp.video.reader import (
@@ -156,31 +154,23 @@ class Entry:
         )
 
 
-SETTINGS = "store.json"
-MANIFEST = "manifest.jsonl"
-
-
 class StoreDir(Folder):
     """The folder of a store."""
 
-    settings_json = Inside(SETTINGS)
+    settings_json = Inside("store.json")
     """How the copies are encoded."""
-    manifest_jsonl = Inside(MANIFEST)
+    manifest_jsonl = Inside("manifest.jsonl")
     """A line per video. If a video has several lines, the last one counts."""
     lock = Inside("lock")
     """Held by the process that fills the store."""
 
-    def file(self, name: str) -> Path:
-        """Return where the file of this name lies on this machine."""
-        return self.root / name
-
     def copy(self, level: int, path: str) -> Path:
         """Return where the copy of a video lies; ``path`` is relative to the root of the videos."""
-        return self.file(f"{level}/{copy_name(path)}")
+        return self.root / str(level) / copy_name(path)
 
     def shard(self, level: int, number: int) -> Path:
         """Return where a shard with copies of ``level`` lies."""
-        return self.file(f"{level}/{number:06d}.tar")
+        return self.root / str(level) / f"{number:06d}.tar"
 
     def read(self) -> dict[str, StoredVideo]:
         """Read the manifest, by path. Raises InputError if there is no store, or if a line is not of a store."""
@@ -188,7 +178,7 @@ class StoreDir(Folder):
 
     def entries(self) -> dict[str, Entry]:
         """Read what an index needs of each video with copies, by path. Raises InputError like ``read``."""
-        manifest = self.file(MANIFEST)
+        manifest = self.manifest_jsonl
         status = os.stat(manifest) if is_file(manifest) else None  # noqa: PTH116 (as below)
         return self._entries_at(status and (status.st_mtime_ns, status.st_size))
 
@@ -196,46 +186,23 @@ class StoreDir(Folder):
     @lru_cache(maxsize=1)  # noqa: B019 (a store is a path)
     def _entries_at(self, stamp: tuple[int, int] | None) -> dict[str, Entry]:
         # A video without copies needs no entry: it is read from its own file.
-        found = dict(self._read(lambda line: (line["path"], Entry.from_line(line))))
-        return {path: entry for path, entry in found.items() if entry.short_sides}
+        entries = dict(self._read(lambda line: (line["path"], Entry.from_line(line))))
+        return {path: entry for path, entry in entries.items() if entry.short_sides}
 
     def _read(self, convert: Callable[[dict[str, Any]], Item]) -> Iterator[Item]:
         """Convert the lines of the manifest one by one, since all of them take much memory as JSON.
 
         A video that was copied again has a new line at the end, which replaces its earlier lines.
         """
-        settings = self.file(SETTINGS)
-        if not is_file(settings):
-            problem = f"{self.root} is no clip store, it has no {SETTINGS}"
-            raise InputError([f"{problem}: give the folder that tools/prepare_data.py made"])
+        if not is_file(self.settings_json):
+            raise InputError([f"{self.root} is no clip store, it has no {self.settings_json.name}"])
         # Nothing of the settings is needed here, but a damaged file must not pass for a store.
-        read_json(settings)
+        read_json(self.settings_json)
         try:
-            yield from map(convert, iter_jsonl(self.file(MANIFEST)))
+            yield from map(convert, iter_jsonl(self.manifest_jsonl))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            remedy = "remove the line and run tools/prepare_data.py again"
-            problem = f"{self.manifest_jsonl}: a line is not of a clip store ({error!r}): {remedy}"
+            problem = f"{self.manifest_jsonl}: a line is not of a clip store ({error!r})"
             raise InputError([problem]) from error
-
-
-@dataclass(frozen=True)
-class RemoteStore(StoreDir):
-    """A store at an address, to read from. Each of its files is copied to this machine when it is first needed.
-
-    ``root`` is the address as a path, for messages.
-    """
-
-    address: str
-
-    def file(self, name: str) -> Path:
-        """Return where the copy of the file of this name lies. Raises InputError."""
-        is_web = self.address.lower().startswith("http")
-        return local_file(f"{self.address.rstrip('/')}/{quote(name) if is_web else name}")
-
-
-def open_store(text: str) -> StoreDir:
-    """Return the store at a path or an address, to read from."""
-    return RemoteStore(Path(text), text) if is_remote(text) else StoreDir(Path(text))
 
 
 def copy_name(path: str) -> str:
@@ -346,18 +313,14 @@ class StoreIndex:
         if level is None:
             if not os.path.exists(path):  # noqa: PTH110 (called for each clip)
                 problem = "is gone, and its copies have fewer pixels than this clip needs"
-                raise VideoError(path, f"{problem}: bring the video back, or make a larger copy")
+                raise VideoError(path, problem)
             return self._open_file(path)
         name = self._root.name(path)
-        found = self._entries[name].parts.get(level)
-        try:
-            if found is None:
-                return self._open_file(str(self._store.copy(level, name)))
-            part, size_bytes = found
-            shard = str(self._store.shard(level, part.shard).absolute())
-        # The store is at an address that does not answer.
-        except InputError as error:
-            raise VideoError(path, f"has no copy here: {'; '.join(error.problems)}") from error
+        packed = self._entries[name].parts.get(level)
+        if packed is None:
+            return self._open_file(str(self._store.copy(level, name)))
+        part, size_bytes = packed
+        shard = str(self._store.shard(level, part.shard).absolute())
         return self._open_file(part_path(shard, copy_name(name), part, size_bytes))
 
 

@@ -43,7 +43,6 @@ from mgexp.video.store import (
     stamp_of,
 )
 from mgexp.video.store_encode import CODEC, MAX_QUANTIZER, encode_video
-from mgexp.video.store_pack import Packer, Shards, remove_unused
 
 VERSION = 1
 """The version of the manifest's format."""
@@ -63,17 +62,13 @@ class StoreError(Exception):
 class Order:
     """The content that a store should have: copies at ``levels`` (short sides in pixels) of videos below ``root``.
 
-    ``quantizer``: the quality of MPEG-2, from 1 (best) to MAX_QUANTIZER. ``shard_bytes``: pack the copies into
-    shards of about so many bytes; None: leave them as files. ``verify``: compare the bytes of the copies in shards
-    with their sums.
-    Raises InputError for levels or a quantizer that MPEG-2 cannot have, and for shards without a byte.
+    ``quantizer``: the quality of MPEG-2, from 1 (best) to MAX_QUANTIZER.
+    Raises InputError for levels or a quantizer that MPEG-2 cannot have.
     """
 
     root: Path
     levels: tuple[int, ...]
     quantizer: int
-    shard_bytes: int | None = None
-    verify: bool = False
 
     def __post_init__(self) -> None:
         problems = [
@@ -87,8 +82,6 @@ class Order:
             problems.append(
                 f"--quantizer {self.quantizer}: MPEG-2 takes 1 (best) to {MAX_QUANTIZER}"
             )
-        if self.shard_bytes is not None and self.shard_bytes < 1:
-            problems.append(f"--shards {self.shard_bytes / 10**9:g}: give more than 0 gigabytes")
         if problems:
             raise InputError(problems)
 
@@ -145,12 +138,11 @@ def fill_store(
             known = store.read()
             _rewrite(store, known)
             size_bytes = store.manifest_jsonl.stat().st_size
-            shards = Shards(store)
             lacking: list[Lacking] = []
             unreadable = []
             for path in paths:
                 try:
-                    if levels := _levels_to_make(store, order, path, known, shards):
+                    if levels := _levels_to_make(store, order, path, known):
                         lacking.append((path, levels))
                 except OSError as error:
                     # Its copies may still be right, so they stay.
@@ -165,10 +157,9 @@ def fill_store(
 
 
 def _rewrite(store: StoreDir, known: dict[str, StoredVideo]) -> None:
-    """Write the manifest anew, and then delete the shards and files that `remove_unused` finds."""
+    """Write the manifest anew, with a line for each video."""
     lines = [json_line(video.line()) for video in known.values()]
     atomic_write_text(store.manifest_jsonl, "".join(lines))
-    remove_unused(store, known)
 
 
 def _copy_all(
@@ -180,13 +171,7 @@ def _copy_all(
     progress: bool,
     limit_seconds: float,
 ) -> list[tuple[str, str]]:
-    """Make what is lacking; pack all copies if the order says so. Return (path, reason) of failures."""
-    packer = Packer(store, known, order.shard_bytes) if order.shard_bytes else None
-    if packer is not None:
-        # The files of the others are about to be replaced.
-        replaced = {path for path, _ in lacking}
-        for path in [path for path in known if path not in replaced]:
-            packer.add(known[path])
+    """Make what is lacking. Return (path, reason) of failures."""
 
     def failed(item: Lacking, error: Exception) -> StoredVideo:
         # A full disk is no fault of the video: nothing more can be copied, so the work stops here.
@@ -221,11 +206,7 @@ def _copy_all(
             for level in before.levels.keys() - video.levels.keys() if before is not None else ():
                 store.copy(level, video.path).unlink(missing_ok=True)
             known[video.path] = video
-            if packer is not None:
-                packer.add(video)
             bar.update()
-    if packer is not None:
-        packer.finish()
     return failures
 
 
@@ -271,32 +252,29 @@ def _check_paths(order: Order, paths: Sequence[str]) -> None:
 def _check_settings(store: StoreDir, settings: dict[str, object]) -> None:
     """Raise InputError unless the folder is new, or is a store whose copies are encoded in the same way."""
     if is_there(store.root) and not is_folder(store.root):
-        raise InputError([f"{store.root} is not a folder: choose a new or an empty folder"])
+        raise InputError([f"{store.root} is not a folder"])
     if not store.settings_json.exists():
         # A start that was killed early may have left its lock, or a temporary file, and nothing
         # else.
         found = [path.name for path in store.root.iterdir()] if store.root.exists() else []
         if any(name != store.lock.name and not name.endswith(".tmp") for name in found):
-            problem = f"{store.root} holds files but no {store.settings_json.name}"
-            raise InputError([f"{problem}: choose an empty folder"])
+            raise InputError([f"{store.root} holds files but no {store.settings_json.name}"])
         return
     try:
         found_settings = read_json(store.settings_json)
     except InputError as error:
-        remedy = "restore the file from a copy, or make the store anew in another folder"
-        raise InputError([f"{store.settings_json} is damaged: {remedy}"]) from error
+        raise InputError([f"{store.settings_json} is damaged"]) from error
     differences = [
         f"{name} {found_settings.get(name)} there, {value} now"
         for name, value in settings.items()
         if found_settings.get(name) != value
     ]
     if differences:
-        remedy = "give the same options, or another folder"
-        raise InputError([f"{store.root} holds other copies ({'; '.join(differences)}): {remedy}"])
+        raise InputError([f"{store.root} holds other copies ({'; '.join(differences)})"])
 
 
 def _levels_to_make(
-    store: StoreDir, order: Order, path: str, known: dict[str, StoredVideo], shards: Shards
+    store: StoreDir, order: Order, path: str, known: dict[str, StoredVideo]
 ) -> tuple[int, ...]:
     """Return the levels at which the store has no copy of the video as it is now, and forget its lost copies.
 
@@ -306,9 +284,7 @@ def _levels_to_make(
     if video is None or not video.levels:
         return order.levels
     whole = {
-        level: copy
-        for level, copy in video.levels.items()
-        if _is_whole(store, order, shards, path, level, copy)
+        level: copy for level, copy in video.levels.items() if _is_whole(store, path, level, copy)
     }
     if len(whole) < len(video.levels):
         known[path] = replace(video, levels=whole)
@@ -319,17 +295,15 @@ def _levels_to_make(
     return tuple(level for level in needed if level not in whole)
 
 
-def _is_whole(
-    store: StoreDir, order: Order, shards: Shards, path: str, level: int, copy: Copy
-) -> bool:
+def _is_whole(store: StoreDir, path: str, level: int, copy: Copy) -> bool:
     """Tell whether a copy of the video at ``path`` is there with all its bytes."""
     try:
         if copy.part is not None:
-            return shards.hold(level, copy, order.verify)
-        size_bytes: int = store.copy(level, path).stat().st_size
+            shard_bytes = store.shard(level, copy.part.shard).stat().st_size
+            return shard_bytes >= copy.part.offset + copy.size_bytes
+        return store.copy(level, path).stat().st_size == copy.size_bytes
     except OSError:
         return False
-    return size_bytes == copy.size_bytes
 
 
 def _is_unchanged(order: Order, video: StoredVideo) -> bool:

@@ -36,14 +36,6 @@ def test_the_store_has_a_copy_for_each_crop(made):
     assert 6_000 < video.levels[320].size_bytes / 300 < 12_000
 
 
-def test_the_shards_hold_the_same_copies(made):
-    files, shards = (StoreDir(folder).read()["0.mp4"] for folder in (made.store, made.shards))
-    assert {level: copy.part for level, copy in files.levels.items()} == dict.fromkeys(files.levels)
-    for level, copy in shards.levels.items():
-        assert copy.part is not None
-        assert copy.size_bytes == files.levels[level].size_bytes
-
-
 def test_what_is_there_is_kept(made, monkeypatch):
     monkeypatch.setattr(bench_videos, "NUM_VIDEOS", 1)
     before = (made.root / "0.mp4").stat().st_mtime_ns

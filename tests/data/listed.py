@@ -34,6 +34,13 @@ def the_problem(videos):
     return problem
 
 
+def assert_at(place, value, videos):
+    """The one problem begins with the place, and shows the value."""
+    problem = the_problem(videos)
+    assert problem.startswith(f"{place}: ")
+    assert value in problem
+
+
 def windows(text):
     """The text as Windows programs save it: a byte order mark and \\r\\n."""
     return BOM + text.replace("\n", "\r\n").encode()

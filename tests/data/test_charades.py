@@ -1,7 +1,7 @@
 """The official CSV of Charades, with the first rows as they are published and rows written by hand."""
 
 import pytest
-from listed import the_problem, windows, write_videos, written
+from listed import assert_at, the_problem, windows, write_videos, written
 
 from mgexp.data.formats import read_charades
 from mgexp.data.records import Action, ActionRecord
@@ -53,31 +53,33 @@ def test_columns_that_are_not_needed_may_be_missing(read):
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ("AAAAA,c0921 1.0 2.0", "action in another form, {}: 'c0921 1.0 2.0'"),
-        ("AAAAA,c092 1.0", "action in another form, {}: 'c092 1.0'"),
-        ("AAAAA,c092 -1.0 2.0", "action in another form, {}: 'c092 -1.0 2.0'"),
+        ("AAAAA,c0921 1.0 2.0", "'c0921 1.0 2.0'"),
+        ("AAAAA,c092 1.0", "'c092 1.0'"),
+        ("AAAAA,c092 -1.0 2.0", "'c092 -1.0 2.0'"),
         (
             "AAAAA,c157 1.0 2.0",
-            "action outside the classes, {}: 'c157 1.0 2.0': classes are c000 to c156",
+            "'c157 1.0 2.0'",
         ),
-        ("AAAAA,c092 3.0 2.0", "action that ends before it starts, {}: 'c092 3.0 2.0'"),
-        ("../AA,c092 1.0 2.0", "id in another form, {}: '../AA'"),
+        ("AAAAA,c092 3.0 2.0", "'c092 3.0 2.0'"),
+        ("../AA,c092 1.0 2.0", "'../AA'"),
         (
             "AAAAA,c001 0.0 1.0,c002 1.0 2.0",
-            "cell behind the last column, {}: 'c002 1.0 2.0': put commas in quotes",
+            "'c002 1.0 2.0'",
         ),
-        ("N11GT,c092 1.0 2.0", "video listed twice, {}: '{root}/N11GT.mp4': keep one"),
+        ("N11GT,c092 1.0 2.0", "'{root}/N11GT.mp4'"),
     ],
 )
 def test_a_bad_row_is_one_problem(row, said, read, root):
     found = read(f"id,actions\n46GP8,c001 0 1\nN11GT,\n{row}\n")
-    assert the_problem(found).startswith(said.format(f"{root.parent}/list.csv:4", root=root))
+    assert_at(f"{root.parent}/list.csv:4", said.format(root=root), found)
 
 
 @pytest.mark.parametrize("column", ["id", "actions"])
 def test_a_missing_column_is_one_problem(column, read):
     head = HEAD.replace(f"{column},", "other,")
-    assert f"list.csv:1: '{column}'" in the_problem(read(head + ROWS))
+    problem = the_problem(read(head + ROWS))
+    assert "list.csv:1: " in problem
+    assert f"'{column}'" in problem
 
 
 def test_a_list_in_which_nothing_happens_is_a_problem(read):

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from listed import names_and_labels, the_problem, write_videos
+from listed import assert_at, names_and_labels, the_problem, write_videos
 from tiny import refuse_to_list
 
 from mgexp.data.formats import class_folders, common_root, read_folders
@@ -62,25 +62,24 @@ def test_an_empty_file_is_a_missing_video(folder):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "place", "value"),
     [
-        ("x.mp4", "file outside the folders of the classes, {}: 'x.mp4'"),
-        ("jump/x.mp4", "folder of no class, {}: 'jump': correct it, or DATA.CLASSES"),
-        ("run/notes.txt", "file that is no video, {}/run: 'notes.txt'"),
-        ("run/deep/x.mp4", "folder in the folder of a class, {}/run: 'deep'"),
+        ("x.mp4", "", "'x.mp4'"),
+        ("jump/x.mp4", "", "'jump'"),
+        ("run/notes.txt", "run", "'notes.txt'"),
+        ("run/deep/x.mp4", "run", "'deep'"),
     ],
 )
-def test_what_is_no_video_of_a_class_is_one_problem(name, said, folder):
+def test_what_is_no_video_of_a_class_is_one_problem(name, place, value, folder):
     write_videos(folder, name)
     found = read_folders(folder, CLASSES)
-    assert the_problem(found).startswith(said.format(folder))
+    assert_at(folder / place, value, found)
     assert len(found.records) == 3
 
 
 def test_a_class_without_videos_is_a_problem(folder):
     (folder / "my walk/c d.webm").unlink()
-    problem = the_problem(read_folders(folder, CLASSES))
-    assert problem.startswith(f"folder without a video, {folder}: 'my walk'")
+    assert_at(folder, "'my walk'", read_folders(folder, CLASSES))
 
 
 @pytest.mark.parametrize(
@@ -95,4 +94,4 @@ def test_a_folder_that_is_none_is_a_problem(name, said, folder):
 def test_a_folder_that_cannot_be_read_is_one_problem(folder, monkeypatch):
     refuse_to_list(monkeypatch, "run")
     (problem,) = read_folders(folder, CLASSES).problems
-    assert problem.startswith(f"{folder}/run cannot be read (Permission denied)")
+    assert problem.startswith(f"{folder}/run cannot be read: Permission denied")

@@ -1,7 +1,7 @@
 """The official CSV of Kinetics, against files and rows written by hand."""
 
 import pytest
-from listed import names_and_labels, the_problem, windows, write_videos, written
+from listed import assert_at, names_and_labels, the_problem, windows, write_videos, written
 
 from mgexp.data.formats import kinetics_labels, read_kinetics
 
@@ -84,7 +84,7 @@ def test_any_split_but_training_is_for_validation(name, read, root):
     content = K400.replace(",train,", f",{name},")
     assert len(names_and_labels(root, read(content, split="val"))) == 3
     assert (
-        f"row of the other split, {root.parent}/list.csv:2: '{name}'" in read(content).problems[0]
+        f"{root.parent}/list.csv:2: row of the other split: '{name}'" in read(content).problems[0]
     )
 
 
@@ -100,30 +100,30 @@ ROW = "zumba,___qijXy2f0,11,21,train,1\n"
     [
         (
             "dancing,___qijXy2f0,1,2,train,0\n",
-            "label of no class, {}:5: 'dancing': correct it, or DATA",
+            "'dancing'",
         ),
-        (",___qijXy2f0,1,2,train,0\n", "row without a label, {}:5: '___qijXy2f0'"),
-        ("zumba,../../etc,1,2,train,0\n", "youtube_id in another form, {}:5: '../../etc'"),
-        ("zumba,short,1,2,train,0\n", "youtube_id in another form, {}:5: 'short'"),
-        ("zumba\n", "youtube_id in another form, {}:5: ''"),
+        (",___qijXy2f0,1,2,train,0\n", "'___qijXy2f0'"),
+        ("zumba,../../etc,1,2,train,0\n", "'../../etc'"),
+        ("zumba,short,1,2,train,0\n", "'short'"),
+        ("zumba\n", "''"),
         (
             "zumba,___qijXy2f0,1.5,2,train,0\n",
-            "time that is no whole number of seconds, {}:5: '1.5,2'",
+            "'1.5,2'",
         ),
-        (ROW, "video listed twice, {}:5: '{root}/___qijXy2f0_000011_000021.mp4'"),
+        (ROW, "'{root}/___qijXy2f0_000011_000021.mp4'"),
     ],
 )
 def test_a_bad_row_is_one_problem_and_the_others_are_read(row, said, read, root):
     found = read(K400 + row)
-    assert the_problem(found).startswith(said.format(root.parent / "list.csv", root=root))
+    assert_at(f"{root.parent / 'list.csv'}:5", said.format(root=root), found)
     assert len(found.records) == 3
 
 
 @pytest.mark.parametrize("column", ["label", "youtube_id", "time_start", "time_end"])
 def test_a_missing_column_is_one_problem(column, read):
     problem = the_problem(read(K400.replace(column, "other")))
-    assert problem.startswith("column that is not there, ")
-    assert f"list.csv:1: '{column}'" in problem
+    assert "list.csv:1: " in problem
+    assert f"'{column}'" in problem
 
 
 def test_a_list_without_rows_is_a_problem(read):
@@ -149,4 +149,4 @@ def test_the_labels_of_a_list_are_its_classes(tmp_path):
         "youtube_id,time_start,time_end\n0wR5jVB-WPk,417,427\n"
     )  # the official test list
     labels, (problem,) = kinetics_labels(path)
-    assert (labels, problem.startswith("column that is not there, ")) == ((), True)
+    assert (labels, "column that is not there" in problem) == ((), True)

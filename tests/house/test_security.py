@@ -38,7 +38,7 @@ EXCEPTIONS = {
     "mgexp/run/files.py": "zipfile",
     # Compares checksums, and takes nothing out of an archive.
     "mgexp/run/torch_file.py": "zipfile",
-    # Writes archives and reads headers, and takes nothing out of one.
+    # Reads headers, and takes nothing out of an archive.
     "mgexp/video/shards.py": "tarfile",
     # Its own knows arrays of floats and nothing else.
     "tools/convert_weights.py": "derives from pickle.Unpickler",

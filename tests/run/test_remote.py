@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import re
+import sys
 from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from served import served, write_handler
@@ -195,3 +198,18 @@ def test_a_cache_that_cannot_be_written_is_one_message(server, cache, monkeypatc
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
     assert cache_folder() == Path("/dev/null/mgexp/files")
     assert "NotADirectoryError" in one_problem(f"{server[0]}/a/w.pyth")
+
+
+def test_the_handler_of_the_page_reads_s3(tmp_path, monkeypatch):
+    """boto3 is not needed for tests, so a module of the same name stands for it."""
+    transfer = ModuleType("boto3.s3.transfer")
+    transfer.TransferConfig = lambda **options: options
+    for name, module in (("boto3", ModuleType("boto3")), ("boto3.s3", ModuleType("boto3.s3"))):
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setitem(sys.modules, "boto3.s3.transfer", transfer)
+    monkeypatch.setattr(remote.PATHS, "_path_handlers", dict(remote.PATHS._path_handlers))
+    page = (Path(__file__).parents[2] / "docs" / "weights.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(from iopath.*?)```", page, re.DOTALL)
+    (tmp_path / "my_handlers.py").write_text(code)
+    import_file(tmp_path / "my_handlers.py")
+    assert "s3://" in remote.PATHS._path_handlers

@@ -1,7 +1,5 @@
 """bench_loader.py: what it measures of a tiny row, and its exit codes."""
 
-from dataclasses import replace
-
 import pytest
 import simplejson
 from tiny import data_keys, load_tool, tiny_config, write_config
@@ -37,15 +35,12 @@ def test_it_measures_videos_and_stores(bench, arguments, tiny_data, tmp_path, ca
     names = [path.name for path in tiny_data.glob("*.mp4")]
     order = Order(tiny_data, (48,), 6)
     fill_store(StoreDir(tmp_path / "store"), order, names, 1, progress=False)
-    packed = replace(order, shard_bytes=10**9)
-    fill_store(StoreDir(tmp_path / "shards"), packed, names, 1, progress=False)
     output = tmp_path / "loading.json"
-    both = ("DATA.STORE", tmp_path / "store", "--shards", tmp_path / "shards")
-    assert bench.main(arguments("--steps-per-second", 2, "--output", output, *both)) == 0
+    store = ("DATA.STORE", tmp_path / "store")
+    assert bench.main(arguments("--steps-per-second", 2, "--output", output, *store)) == 0
     printed = capsys.readouterr().out
     ways = simplejson.loads(output.read_text())["ways"]
-    assert next(iter(ways)) == "videos"
-    assert set(ways) == {"videos", "store", "shards"}
+    assert list(ways) == ["videos", "store"]
     for name, way in ways.items():
         assert name in printed
         assert len(way["ms_per_clip"]) == 2
@@ -68,7 +63,6 @@ def test_the_json_is_printed_alone(bench, arguments, capsys):
         (["--steps-per-second", "0"], "--steps-per-second 0: give more than 0"),
         (["DATA.PATH_PREFIX", "nowhere"], "nowhere"),
         (["DATA.STORE", "nowhere"], "nowhere is no clip store"),
-        (["--shards", "nowhere"], "--shards nowhere is no clip store in shards"),
         (["DATA.TRAIN_LIST", ""], "DATA.TRAIN_LIST is not set"),
         (["--make-videos", "v"], "--make-videos needs the number of training videos"),
     ],

@@ -21,7 +21,8 @@ def check(tool, data, tmp_path):
     """Starts the tool on the training list, in one process; its exit code."""
 
     def check(*more):
-        arguments = [data / "train.txt", "--root", data, "--output", tmp_path / "check"]
+        cfg = write_config(tmp_path / "check.yaml", data_keys(data))
+        arguments = ["--cfg", cfg, "DATA.VAL_LIST", "", "--output", tmp_path / "check"]
         return tool.main([*map(str, arguments), "--processes", "1", *map(str, more)])
 
     return check
@@ -70,7 +71,7 @@ def test_a_second_call_goes_on_with_what_is_missing_or_changed(check, data, tmp_
     [
         (("--processes", 0), "--processes 0"),
         (("--time-limit", 0), "--time-limit 0"),
-        (("--root", "/nowhere"), "/nowhere does not exist"),
+        (("DATA.PATH_PREFIX", "/nowhere"), "/nowhere"),
     ],
 )
 def test_bad_input_is_exit_code_2_and_writes_nothing(more, words, check, tmp_path, capsys):

@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from served import served
-from tiny import NUM_TRAIN, data_keys, load_tool, write_config
+from tiny import data_keys, load_tool, write_config
 
 from mgexp.errors import TrainingError
 from mgexp.plan.doctor import Finding
@@ -72,16 +71,6 @@ def test_videos_that_are_here_are_counted(is_here, num_videos, tiny_data, tmp_pa
     tool = runpy.run_path(str(ROOT / "tools" / "doctor.py"))
     _, schedule = tool["load_row"](tool["parse"](["--cfg", str(row)]))
     assert schedule.num_videos == num_videos
-
-
-def test_a_list_at_an_address_is_here(tiny_data, tmp_path):
-    with served(tiny_data) as (address, _):
-        keys = {**data_keys(tiny_data), "DATA.TRAIN_LIST": f"{address}/train.txt"}
-        row = write_config(tmp_path / "tiny.yaml", keys)
-        tool = runpy.run_path(str(ROOT / "tools" / "doctor.py"))
-        options = tool["parse"](["--cfg", str(row)])
-        _, schedule = tool["load_row"](options)
-    assert schedule.num_videos == NUM_TRAIN
 
 
 def test_a_row_that_bf16_is_wrong_for_is_a_problem(doctor, tmp_path, monkeypatch):

@@ -156,10 +156,6 @@ def test_all_problems_of_a_row_are_in_one_message(tool, start, cfg, tmp_path, ca
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "no videos are given: add --cfg YAML"),
-        (("--root", "/x"), "no videos are given: add --cfg YAML"),
-        (("DATA.FORMAT", "ssv2"), "DATA.FORMAT: KEY VALUE pairs are for --cfg"),
-        (("--cfg", "CFG", "--root", "/x"), "--root /x is for plain lists"),
         (
             ("--cfg", "CFG", "DATA.TRAIN_LIST", "", "DATA.VAL_LIST", ""),
             "DATA.TRAIN_LIST is not set",
@@ -170,12 +166,6 @@ def test_what_is_no_choice_of_videos_is_refused(tool, words, said, start, cfg, t
     assert start(tool, *(cfg if word == "CFG" else word for word in words)) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / tool).exists()
-
-
-def test_lists_beside_a_row_are_refused(start, cfg, tmp_path, capsys):
-    plain = tmp_path / "lists" / "train.json"
-    assert start("check_data", plain, "--cfg", cfg) == 2
-    assert f"plain lists ({plain}) and --cfg {cfg}" in capsys.readouterr().err
 
 
 def test_the_plan_of_a_row_is_about_its_videos(start, cfg, tmp_path, capsys):

@@ -152,15 +152,6 @@ def test_a_class_without_a_usable_video_is_named(main, videos, capsys):
     assert not Path("projects/videos/train.csv").exists()
 
 
-def test_links_out_of_the_folder_are_taken_only_if_allowed(main, videos, tmp_path, capsys):
-    (videos / "calm").rename(tmp_path / "calm")
-    (videos / "calm").symlink_to(tmp_path / "calm")
-    assert main(["videos"]) == 2
-    assert "(here: --allow-outside)" in capsys.readouterr().err
-    assert main(["videos", "--allow-outside", "--quick", "--processes", "1"]) == 0
-    assert load_config("projects/videos/baseline.yaml").DATA.ALLOW_OUTSIDE
-
-
 @pytest.fixture
 def make(tmp_path):
     """Makes files, and returns what the tool finds in their folder, with any options."""

@@ -3,7 +3,6 @@
 import re
 
 import pytest
-from run_files import assert_bit_identical, interrupt_in, losses
 from tiny import NUM_TRAIN, NUM_VAL, command, data_keys, load_tool, run_net, write_config
 
 from mgexp.run.files import read_json
@@ -23,10 +22,9 @@ def prepare():
 
 
 def arguments(data, store, *others):
-    lists = ("--list", data / "train.txt", "--list", data / "val.txt")
+    cfg = write_config(store.parent / "tiny.yaml", data_keys(data))
     sides = () if "--short-sides" in others else ("--short-sides", "32", "16")
-    given = (*lists, "--root", data, "--store", store, *sides, *HERE, *others)
-    return [str(one) for one in given]
+    return [str(word) for word in ("--cfg", cfg, "--store", store, *sides, *HERE, *others)]
 
 
 def test_it_fills_a_store_and_keeps_what_is_there(prepare, tiny_data, tmp_path, capsys):
@@ -54,12 +52,8 @@ def test_videos_without_a_copy_are_named_and_no_failure(prepare, data, tmp_path,
         (["--quantizer", "32"], "--quantizer 32"),
         (["--processes", "0"], "--processes 0"),
         (["--processes", "0", "--plan"], "--processes 0"),
-        (["--list", "none.txt"], "none.txt does not exist"),
-        (["LOG_PERIOD", "1"], "KEY VALUE pairs are for --cfg"),
-        (
-            ["--cfg", "none.yaml"],
-            "and --cfg none.yaml: give lists of 'path label' lines and --root",
-        ),
+        (["DATA.TRAIN_LIST", "none.txt"], "none.txt does not exist"),
+        (["--cfg", "none.yaml"], "none.yaml"),
     ],
 )
 def test_bad_input_ends_with_2_and_writes_nothing(
@@ -74,8 +68,8 @@ def test_a_list_that_leads_out_of_the_root_is_refused(prepare, data, tmp_path, c
     (data / "train.txt").write_text("../other.mp4 0\n")
     assert prepare(arguments(data, tmp_path / "store")) == 2
     message = capsys.readouterr().err
-    assert "path outside the root folder" in message
-    assert "train.txt:1: '../other.mp4'" in message
+    assert "train.txt:1: " in message
+    assert "'../other.mp4'" in message
 
 
 def test_a_limit_of_time_holds_unless_it_is_0(tiny_data, tmp_path, capsys, monkeypatch):
@@ -126,49 +120,6 @@ def test_a_run_reads_the_store_and_says_how_often(prepare, tiny_data, tmp_path):
     assert sum(levels.values()) == result["clips_seen"]
     assert set(levels) == {"24", "32"}
     assert "% from 32" in RunDir(output).log_txt.read_text()
-
-
-@pytest.mark.slow
-def test_a_run_from_shards_that_was_interrupted_ends_like_one_from_files(
-    prepare, tiny_data, tmp_path, monkeypatch
-):
-    runs, pairs = {}, {}
-    for name, others in (("files", []), ("shards", ["--shards", "0.00005"])):
-        store = tmp_path / name
-        assert prepare(arguments(tiny_data, store, "--short-sides", "32", "24", *others)) == 0
-        pairs[name] = ("DATA.STORE", store)
-        runs[name] = tmp_path / f"run_{name}"
-    assert len(list((tmp_path / "shards").glob("*/*.tar"))) > 3
-    cfg = write_config(tmp_path / "tiny.yaml", data_keys(tiny_data))
-    assert run_net().main(command(cfg, runs["files"], *pairs["files"])) == 0
-    interrupt_in(4, monkeypatch)
-    assert run_net().main(command(cfg, runs["shards"], *pairs["shards"])) == 4
-    monkeypatch.undo()
-    assert run_net().main(command(cfg, runs["shards"], *pairs["shards"])) == 0
-    assert_bit_identical(runs["shards"], runs["files"])
-    assert losses(runs["shards"]) == losses(runs["files"])
-
-
-def test_copies_that_are_files_move_into_shards(prepare, tiny_data, tmp_path, capsys):
-    store = tmp_path / "store"
-    assert prepare(arguments(tiny_data, store)) == 0
-    assert prepare(arguments(tiny_data, store, "--shards", "1")) == 0
-    assert f"0 videos copied, {NUM_TRAIN + NUM_VAL} kept" in capsys.readouterr().out
-    assert sorted(path.name for path in store.glob("*/*")) == ["000000.tar", "000000.tar"]
-    shard = store / "32" / "000000.tar"
-    content = bytearray(shard.read_bytes())
-    content[5000] ^= 1
-    shard.write_bytes(content)
-    assert prepare(arguments(tiny_data, store, "--shards", "1", "--verify")) == 0
-    assert f"1 video copied, {NUM_TRAIN + NUM_VAL - 1} kept" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("size", ["0", "nan", "-1", "inf", "DATA.FORMAT"])
-def test_a_size_of_shards_that_is_none_is_refused(prepare, tiny_data, tmp_path, capsys, size):
-    with pytest.raises(SystemExit) as exited:
-        prepare(arguments(tiny_data, tmp_path / "store", f"--shards={size}"))
-    assert exited.value.code == 2
-    assert "argument --shards" in capsys.readouterr().err
 
 
 def test_a_run_refuses_a_folder_that_is_no_store(tiny_data, tmp_path, capsys):

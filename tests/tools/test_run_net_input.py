@@ -62,8 +62,8 @@ def test_classes_have_names_in_the_run_and_too_many_classes_are_a_warning(
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        ("train0.mp4 0\ntrain1.mp4\n", ("train.txt:2", "line without a label")),
-        ("train0.mp4 0\ntrain1.mp4 2\n", ("train.txt:2", "label outside the classes", "0 to 1")),
+        ("train0.mp4 0\ntrain1.mp4\n", ("train.txt:2: ",)),
+        ("train0.mp4 0\ntrain1.mp4 2\n", ("train.txt:2: ", "MODEL.NUM_CLASSES 2")),
         ("\n\n", ("train.txt", "is empty")),
         ("train0.mp4 0\nlost.mp4 1\n", ("lost.mp4", "1 of 2", "DATA.MAX_UNUSABLE_SHARE")),
     ],

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
-from run_files import read_lines, refused
-from served import served, write_handler
-from tiny import NUM_TRAIN, NUM_VAL, command, load_tool, write_config
+from run_files import refused
+from served import served
+from tiny import command, load_tool
 
 from mgexp.run import remote
 from mgexp.run.files import read_json
-from mgexp.video.store import StoreDir
-from mgexp.video.store_fill import Order, fill_store
 
 pytestmark = pytest.mark.usefixtures("own_code")
 
@@ -46,30 +43,6 @@ def test_weights_with_another_sum_are_refused(main, cfg, output, finished_run, c
     assert "1 problem found" in message
     assert "TRAIN.INIT_WEIGHTS: http" in message
     assert not output.exists()
-
-
-def test_a_run_without_any_video_of_its_own(main, tiny_data, output, tmp_path):
-    """Lists and shards come from a handler; the folder of the videos is empty."""
-    (tmp_path / "videos").mkdir()
-    bucket = tmp_path / "bucket"
-    names = [f"train{n}.mp4" for n in range(NUM_TRAIN)] + [f"val{n}.mp4" for n in range(NUM_VAL)]
-    asked = Order(tiny_data, (32,), 4, shard_bytes=50_000)
-    fill_store(StoreDir(bucket / "store"), asked, names, 1, progress=False)
-    for name in ("train.txt", "val.txt"):
-        shutil.copy(tiny_data / name, bucket / name)
-    keys = {
-        "DATA.TRAIN_LIST": "test://train.txt",
-        "DATA.VAL_LIST": "test://val.txt",
-        "DATA.STORE": "test://store",
-        "DATA.PATH_PREFIX": str(tmp_path / "videos"),
-    }
-    cfg = write_config(tmp_path / "tiny.yaml", keys)
-    handlers = write_handler(tmp_path / "my_handlers.py", bucket)
-    assert main(["--import", str(handlers), *command(cfg, output)]) == 0
-    result = read_json(output / "result.json")
-    assert result["num_unusable_videos"] == 0
-    assert set(result["clips_by_level"]) == {"32"}
-    assert len(read_lines(output / "evaluations.jsonl")) == 2
 
 
 @pytest.mark.parametrize(

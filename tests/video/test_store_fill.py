@@ -125,9 +125,8 @@ def test_a_lost_copy_at_another_level_is_forgotten(videos, tmp_path):
     assert times_of_change(tmp_path) == before
 
 
-@pytest.mark.parametrize("shard_bytes", [None, 10**9])
-def test_copies_of_a_video_that_cannot_be_read_now_stay(videos, tmp_path, monkeypatch, shard_bytes):
-    fill(tmp_path, shard_bytes=shard_bytes)
+def test_copies_of_a_video_that_cannot_be_read_now_stay(videos, tmp_path, monkeypatch):
+    fill(tmp_path)
     before = store_in(tmp_path).read()
 
     def stamp(path):
@@ -136,19 +135,17 @@ def test_copies_of_a_video_that_cannot_be_read_now_stay(videos, tmp_path, monkey
         return stamp_of(path)
 
     monkeypatch.setattr(store_fill, "stamp_of", stamp)
-    filled = fill(tmp_path, shard_bytes=shard_bytes)
+    filled = fill(tmp_path)
     reason = "cannot be read: Stale file handle; its copies stay"
     assert filled == store_fill.Filled(0, 4, (("2.mp4", reason),))
     assert store_in(tmp_path).read() == before
 
 
-@pytest.mark.parametrize("shard_bytes", [None, 10**9])
 @pytest.mark.parametrize("fault", ["gone", "unreadable"])
 def test_a_level_that_cannot_be_made_now_takes_no_other_copies_away(
-    videos, tmp_path, monkeypatch, shard_bytes, fault
+    videos, tmp_path, monkeypatch, fault
 ):
-    """Also not the shard that holds them, which a later start deletes if nothing needs it."""
-    fill(tmp_path, levels=(64,), shard_bytes=shard_bytes)
+    fill(tmp_path, levels=(64,))
     before = store_in(tmp_path).read()["2.mp4"]
     if fault == "gone":
         (videos / "2.mp4").unlink()
@@ -162,7 +159,7 @@ def test_a_level_that_cannot_be_made_now_takes_no_other_copies_away(
 
         monkeypatch.setattr(store_fill, "encode_video", encode)
     for num_copied in (4, 0):
-        filled = fill(tmp_path, shard_bytes=shard_bytes)
+        filled = fill(tmp_path)
         assert (filled.num_copied, len(filled.failures)) == (num_copied, 1)
         (path, reason) = filled.failures[0]
         assert path == "2.mp4"
@@ -171,19 +168,6 @@ def test_a_level_that_cannot_be_made_now_takes_no_other_copies_away(
         index = StoreIndex(store_in(tmp_path), videos, PyavReader)
         with index(str(videos / "2.mp4")) as video:
             assert video.frames_at([0.0], 64).level == "64"
-
-
-def test_verify_takes_only_the_damaged_copy_of_a_video_that_is_gone_away(videos, tmp_path):
-    fill(tmp_path, shard_bytes=10**9)
-    shard = store_in(tmp_path).shard(32, 0)
-    content = bytearray(shard.read_bytes())
-    part = store_in(tmp_path).read()["2.mp4"].levels[32].part
-    content[part.offset + 100] ^= 255
-    shard.write_bytes(content)
-    (videos / "2.mp4").unlink()
-    filled = fill(tmp_path, shard_bytes=10**9, verify=True)
-    assert [path for path, _ in filled.failures] == ["2.mp4"]
-    assert set(store_in(tmp_path).read()["2.mp4"].levels) == {64}
 
 
 def test_a_video_that_changed_and_fails_keeps_no_old_copies(videos, tmp_path):

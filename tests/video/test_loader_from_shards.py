@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from stores import pack_store
 from tiny import NUM_TRAIN, data_keys, tiny_config
 
 from mgexp.data.lists import build_list
@@ -22,14 +22,13 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def stores(tiny_data, tmp_path_factory) -> dict[str, Path]:
-    """The same copies as files and in shards."""
+    """The same copies as files and in shards, which earlier versions wrote."""
     folder = tmp_path_factory.mktemp("stores")
     asked = Order(tiny_data, (32, 24), quantizer=4)
     names = [f"train{number}.mp4" for number in range(NUM_TRAIN)]
-    for name, shard_bytes in (("files", None), ("shards", 50_000)):
-        store = StoreDir(folder / name)
-        fill_store(store, replace(asked, shard_bytes=shard_bytes), names, 1, progress=False)
-    assert len(list((folder / "shards").glob("*/*.tar"))) > 3
+    for name in ("files", "shards"):
+        fill_store(StoreDir(folder / name), asked, names, 1, progress=False)
+    pack_store(StoreDir(folder / "shards"))
     return {name: folder / name for name in ("files", "shards")}
 
 
@@ -65,4 +64,4 @@ def test_a_damaged_shard_is_an_unusable_video_that_names_it(tiny_data, stores, t
     batch = next(batches_of(tmp_path, tiny_data, store))
     reasons = [reason for _, reason in batch.unusable]
     assert reasons
-    assert all("000000.tar" in reason and "--verify" in reason for reason in reasons)
+    assert all("000000.tar" in reason for reason in reasons)
