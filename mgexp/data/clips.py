@@ -14,6 +14,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ from mgexp.data.records import Record, Target
 from mgexp.data.time_limit import NO_LIMIT, TimeLimit
 from mgexp.errors import InputError
 from mgexp.multigrid.sampler import ClipRequest
-from mgexp.video.reader import SOURCE, Opener, Region, VideoError
+from mgexp.video.reader import SOURCE, Cut, Opener, Region, Size, VideoError
 
 Times = NDArray[np.float64]
 """Moments in seconds from the start of the video, one for each frame of a clip."""
@@ -69,9 +70,7 @@ def segment_times(
     return (np.arange(frames, dtype=np.float64) + within) * (duration_seconds / frames)
 
 
-def random_region(
-    height: int, width: int, crop: int, short_side: float, rng: np.random.Generator
-) -> Region:
+def random_region(size: Size, crop: int, short_side: float, rng: np.random.Generator) -> Region:
     """Draw the source square of a random crop of ``crop`` pixels from a frame resized to ``short_side``.
 
     The released code resizes the whole frame and then cuts the crop. We cut the square first and
@@ -80,6 +79,7 @@ def random_region(
     The top is drawn first, then the left. Source: released code, slowfast/datasets/transform.py,
     random_crop.
     """
+    height, width = size
     # For a source of very few pixels, the rounded number could be 0.
     side = max(1, round(crop * min(height, width) / short_side))
     top = int(rng.integers(0, height - side + 1))
@@ -106,11 +106,12 @@ class RelativeCrop:
         # Wide crops are largest in wide frames, and tall crops in tall frames.
         return math.ceil(short_side * math.sqrt(max(1.0, largest, 1 / least)))
 
-    def region(self, height: int, width: int, rng: np.random.Generator) -> Region:
+    def region(self, size: Size, rng: np.random.Generator) -> Region:
         """Draw the region of a frame. If ten draws do not fit, take the largest one in the centre.
 
         An area is uniform, the logarithm of an aspect ratio too, and every offset of a region that fits.
         """
+        height, width = size
         least, largest = self.aspects
         for _ in range(10):
             area = rng.uniform(*self.areas) * height * width
@@ -271,26 +272,27 @@ class TrainingClips(Dataset[Clip]):
                     duration = video.duration_seconds
                     times = self.draw_times(duration, request, rng)
                     short_side = self.draw_short_side(request.crop, rng)
-                    found = video.frames_at(times, short_side)
-                    region = (
-                        self.relative.region(*found.size, rng)
+                    cut: Cut = (
+                        partial(self.relative.region, rng=rng)
                         if self.relative
-                        else random_region(*found.size, request.crop, short_side, rng)
+                        else partial(
+                            random_region, crop=request.crop, short_side=short_side, rng=rng
+                        )
                     )
-                    pixels = found.rgb(region)
+                    shown = video.frames_at(times, short_side, cut)
             except VideoError as error:
                 unusable.append((index, str(error)))
                 continue
             self.limit.note([self.records[failed].path for failed, _ in unusable], request.seed)
             flipped = self.flip and bool(rng.random() < 0.5)
             seed = 0 if self.augment is None else int(rng.integers(2**63))
-            frames = torch.from_numpy(pixels)
+            frames = torch.from_numpy(shown.pixels)
             if self.finishes:
                 frames = finish(frames, request.crop, self.augment, seed)
             # A clip longer than its video repeats the last frame, so its span ends with the video.
             span = float(times[0]), float(min(times[-1], duration))
             failed = tuple(unusable)
-            label, level = record.target(span), found.level
+            label, level = record.target(span), shown.level
             return Clip(frames, label, index, failed, request.crop, seed, level, flipped)
         # -1: no class. collate sees that there are no frames, and then reads no label.
         empty = torch.empty(0, request.crop, request.crop, 3, dtype=torch.uint8)

@@ -130,9 +130,9 @@ class EvaluationViews(Dataset[View]):
                 else:
                     clip = (self.frames, self.stride, self.target_fps)
                     times = view_times(duration, *clip, view, self.num_views)
-                found = video.frames_at(times, self.crop)
                 # The whole picture is converted once, because the regions of the crops overlap.
-                frames = found.rgb()
+                shown = video.frames_at(times, self.crop)
+                frames = shown.pixels
         except VideoError as error:
             nothing = torch.empty((0, self.frames, self.crop, self.crop, 3), dtype=torch.uint8)
             return View(nothing, index, record.target(), str(error))
@@ -148,9 +148,8 @@ class EvaluationViews(Dataset[View]):
         copy_size = (frames.shape[1], frames.shape[2])
         crops = []
         for number in range(self.num_crops):
-            region = view_region(*found.size, number, self.num_crops)
-            shown = region.on(found.size, copy_size)
-            pixels = torch.from_numpy(frames[:, shown.rows, shown.columns])
+            region = view_region(*shown.size, number, self.num_crops).on(shown.size, copy_size)
+            pixels = torch.from_numpy(frames[:, region.rows, region.columns])
             crops.append(resize(pixels, self.crop))
         return View(torch.stack(crops), index, record.target(), None)
 

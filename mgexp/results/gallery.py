@@ -123,7 +123,7 @@ def thumbnail(video: str, frames_fps: float) -> bytes | None:
     try:
         with FilesAndFolders(frames_fps)(video) as opened:
             middle = np.array([opened.duration_seconds / 2])
-            frame = opened.frames_at(middle).rgb()[0]
+            frame = opened.frames_at(middle).pixels[0]
     except (VideoError, OSError):
         return None
     image = Image.fromarray(frame)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import pairwise
@@ -26,11 +25,10 @@ from PIL import Image
 from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import (
     DEFAULT_FRAMES_FPS,
-    SOURCE,
     TOLERANCE_SECONDS,
+    Cut,
     Frames,
     FramesArray,
-    Region,
     Size,
     Times,
     VideoError,
@@ -141,45 +139,34 @@ class FrameFolder:
         """Seconds from the first frame to the end of the last."""
         return len(self.images) / self.fps
 
-    def frames_at(self, times_seconds: Times, short_side: float | None = None) -> Frames:
-        """Return the frames on display at these times; see ``Video``."""
+    def frames_at(
+        self, times_seconds: Times, short_side: float | None = None, cut: Cut = whole
+    ) -> Frames:
+        """Return the frames on display at these times; see ``Video``.
+
+        Images of a folder may differ in size. The clip then has the size of its first image, and every
+        image is resized to it, so that a region shows the same part of every image.
+        """
         last = len(self.images) - 1
-        places = (math.floor((time + TOLERANCE_SECONDS) * self.fps) for time in times_seconds)
-        return _ImageFrames(self, [min(max(0, place), last) for place in places])
+        places = [math.floor((time + TOLERANCE_SECONDS) * self.fps) for time in times_seconds]
+        places = [min(max(0, place), last) for place in places]
+        first = self.image(places[0])
+        size: Size = (first.shape[0], first.shape[1])
+        part = cut(size)
+        pixels = np.empty((len(places), part.height, part.width, 3), np.uint8)
+        for place in dict.fromkeys(places):
+            picture = first if place == places[0] else self.image(place)
+            own_size = (picture.shape[0], picture.shape[1])
+            shown = part if own_size == size else part.on(size, own_size)
+            region = picture[shown.rows, shown.columns]
+            if own_size != size:
+                region = resized(region, (part.height, part.width))
+            pixels[[row for row, other in enumerate(places) if other == place]] = region
+        return Frames(pixels, size)
 
     def image(self, place: int) -> FramesArray:
         """Decode the image at ``place``, from 0."""
         return read_image(f"{self.path}/{self.images[place]}")
-
-
-class _ImageFrames:
-    """The images at ``places`` of a folder; see ``mgexp.video.reader.Frames``.
-
-    Images of a folder may differ in size. The clip then has the size of its first image, and every
-    image is resized to it, so that a region shows the same part of every image.
-    """
-
-    level = SOURCE
-
-    def __init__(self, folder: FrameFolder, places: Sequence[int]) -> None:
-        self._folder = folder
-        self._places = places
-        self._first = folder.image(places[0])
-        self.size: Size = (self._first.shape[0], self._first.shape[1])
-
-    def rgb(self, region: Region | None = None) -> FramesArray:
-        """Decode the other images, and return the pixels of the region."""
-        part = region or whole(self.size)
-        pixels = np.empty((len(self._places), part.height, part.width, 3), np.uint8)
-        for place in dict.fromkeys(self._places):
-            picture = self._first if place == self._places[0] else self._folder.image(place)
-            size = (picture.shape[0], picture.shape[1])
-            shown = part if size == self.size else part.on(self.size, size)
-            cut = picture[shown.rows, shown.columns]
-            if size != self.size:
-                cut = resized(cut, (part.height, part.width))
-            pixels[[row for row, one in enumerate(self._places) if one == place]] = cut
-        return pixels
 
 
 @dataclass(frozen=True)

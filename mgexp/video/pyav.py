@@ -26,17 +26,7 @@ from typing import Any
 import av
 import numpy as np
 
-from mgexp.video.reader import (
-    SOURCE,
-    TOLERANCE_SECONDS,
-    Frames,
-    FramesArray,
-    Region,
-    Size,
-    Times,
-    VideoError,
-    whole,
-)
+from mgexp.video.reader import TOLERANCE_SECONDS, Cut, Frames, Times, VideoError, whole
 from mgexp.video.rgb import RgbConverter, displayed_size, quarter_turns
 from mgexp.video.shards import is_part
 
@@ -93,21 +83,46 @@ class PyavReader:
                 raise VideoError(self.path, "has no frame with a timestamp")
             return float((max(ends) - self._start) / self._ticks_per_second)
 
-    def frames_at(self, times_seconds: Times, short_side: float | None = None) -> Frames:
-        """Return the frames on display at these times, with the first of them decoded already; see ``Video``."""
+    def frames_at(
+        self, times_seconds: Times, short_side: float | None = None, cut: Cut = whole
+    ) -> Frames:
+        """Return the frames on display at these times; see ``Video``."""
         times = [float(time) for time in times_seconds]
+        decoded = self._decode(times)
+        first = next(decoded)
+        size = displayed_size(first[0])
+        # Only the region of a large picture becomes RGB, and only one large picture is in memory at a time.
+        part = cut(size)
+        pixels = np.empty((len(times), part.height, part.width, 3), np.uint8)
+        to_rgb = RgbConverter()
+        with as_video_error(self.path, "cannot be decoded"):
+            for frame, rows in chain([first], decoded):
+                if displayed_size(frame) != size:
+                    shapes = f"{size}, then {displayed_size(frame)}"
+                    raise VideoError(self.path, f"changes shape: {shapes}")
+                turns = quarter_turns(frame.rotation)
+                if turns:
+                    # The region is given for the upright picture, so a frame is turned before it is cut.
+                    upright = np.rot90(to_rgb(frame, whole((frame.height, frame.width))), turns)
+                    picture = upright[part.rows, part.columns]
+                else:
+                    picture = to_rgb(frame, part)
+                for row in rows:
+                    pixels[row] = picture
+        return Frames(pixels, size)
 
-        def decode() -> Iterator[tuple[Any, Rows]]:
-            # A short cut that fails late has already yielded some frames. Decoding from the start then yields
-            # their rows again, which overwrite the first ones.
-            ticks = ticks_of(times, self._start, self._ticks_per_second)
-            with suppress(*AV_ERRORS):
-                is_complete = yield from self._decode_wanted(ticks)
-                if is_complete:
-                    return
-            yield from self._decode_from_start(times)
+    def _decode(self, times: Sequence[float]) -> Iterator[tuple[Any, Rows]]:
+        """Yield the frames at ``times``, each with its rows.
 
-        return _DecodedFrames(self.path, len(times), decode())
+        A short cut that fails late has already yielded some frames. Decoding from the start then yields
+        their rows again, which overwrite the first ones.
+        """
+        ticks = ticks_of(times, self._start, self._ticks_per_second)
+        with suppress(*AV_ERRORS):
+            is_complete = yield from self._decode_wanted(ticks)
+            if is_complete:
+                return
+        yield from self._decode_from_start(times)
 
     def _decode_wanted(self, ticks: Sequence[int]) -> Generator[tuple[Any, Rows], None, bool]:
         """Yield the frames at ``ticks`` from the groups of pictures that hold them; return False if uncertain."""
@@ -199,50 +214,6 @@ def _opened_by_header(path: str) -> Any:
         return container
     container.close()
     return None
-
-
-class _DecodedFrames:
-    """The frames of a clip from a video file; see ``mgexp.video.reader.Frames``.
-
-    Decoding pauses at the first frame, which tells the size. It continues when the region is known.
-    So only the region of a large picture becomes RGB, and only one large picture is in memory at a
-    time.
-    """
-
-    level = SOURCE
-
-    def __init__(self, path: str, num_frames: int, decoded: Iterator[tuple[Any, Rows]]) -> None:
-        self._path = path
-        self._num_frames = num_frames
-        first = next(decoded)
-        self._decoded: Iterator[tuple[Any, Rows]] | None = chain([first], decoded)
-        self.size: Size = displayed_size(first[0])
-
-    def rgb(self, region: Region | None = None) -> FramesArray:
-        """Decode the rest, and return the RGB pixels of the region."""
-        if self._decoded is None:
-            raise RuntimeError(
-                "the frames of a clip can be read once: ask the video for them again"
-            )
-        decoded, self._decoded = self._decoded, None
-        part = region or whole(self.size)
-        pixels = np.empty((self._num_frames, part.height, part.width, 3), np.uint8)
-        to_rgb = RgbConverter()
-        with as_video_error(self._path, "cannot be decoded"):
-            for frame, rows in decoded:
-                size = displayed_size(frame)
-                if size != self.size:
-                    raise VideoError(self._path, f"changes shape: {self.size}, then {size}")
-                turns = quarter_turns(frame.rotation)
-                if turns:
-                    # The region is given for the upright picture, so a frame is turned before it is cut.
-                    upright = np.rot90(to_rgb(frame, whole((frame.height, frame.width))), turns)
-                    picture = upright[part.rows, part.columns]
-                else:
-                    picture = to_rgb(frame, part)
-                for row in rows:
-                    pixels[row] = picture
-        return pixels
 
 
 @contextmanager

@@ -1,10 +1,8 @@
 """The interface of an open video, which is a video file or its copies in a clip store.
 
-Loading a clip takes three steps: open the video, ask for the frames at some times, and ask these
-frames for the RGB pixels of a region. The frames know their size before any pixel is converted, so
-that a random region can be drawn for that size. The video itself is not asked for its size, because
-PyAV cannot tell from a header whether the picture is turned, as in videos from a phone that was
-held upright. Decoding a frame only to find out would make the decoding of small videos a seventh
+One call gives the pixels of a clip: of the frames at some times, and of a region. The region is chosen when the
+first frame is decoded, because PyAV cannot tell from a header whether the picture is turned, as in videos from a
+phone that was held upright. Decoding a frame only to find out would make the decoding of small videos a seventh
 slower.
 """
 
@@ -82,24 +80,21 @@ def whole(size: Size) -> Region:
     return Region(0, 0, *size)
 
 
-class Frames(Protocol):
-    """The frames of a video at chosen times, before they are converted to RGB."""
+Cut = Callable[[Size], Region]
+"""Chooses the region of a clip from the height and the width of its video as it is displayed."""
 
-    @property
-    def size(self) -> Size:
-        """Height and width of the video as it is displayed. Regions are given in these pixels."""
 
-    @property
-    def level(self) -> str:
-        """Where the frames come from: SOURCE, or the short side of a copy in the store, such as "160"."""
+@dataclass(frozen=True)
+class Frames:
+    """The frames of a video at chosen times: ``pixels`` of a region, uint8 RGB (T, h, w, 3).
 
-    def rgb(self, region: Region | None = None) -> FramesArray:
-        """Return the region of every frame, by default the whole picture: uint8 RGB (T, h, w, 3).
+    ``size``: height and width of the video as it is displayed. ``level``: where the frames come from: SOURCE, or
+    the short side of a copy in the store, such as "160". From a copy, h and w are its own pixels in the region.
+    """
 
-        From a copy, h and w are the pixels that the copy has in the region. Call this once, while
-        the video is open. Raises VideoError if the file cannot give the frames, or if they differ
-        in size.
-        """
+    pixels: FramesArray
+    size: Size
+    level: str = SOURCE
 
 
 class Video(Protocol):
@@ -109,8 +104,10 @@ class Video(Protocol):
     def duration_seconds(self) -> float:
         """Seconds from the first frame to the end of the last: from the header, or else by reading the file."""
 
-    def frames_at(self, times_seconds: Times, short_side: float | None = None) -> Frames:
-        """Return the frames on display at the given times.
+    def frames_at(
+        self, times_seconds: Times, short_side: float | None = None, cut: Cut = whole
+    ) -> Frames:
+        """Return the frames on display at the given times, and in them the region that ``cut`` chooses.
 
         Times count from the start of the video stream, in any order; they may repeat. The frame on
         display is the last one whose timestamp is not later than the time. Before the first frame
@@ -121,7 +118,7 @@ class Video(Protocol):
 
         ``short_side``: the pixels that the short side of a copy must have to be sharp enough. With
         None, the frames come from the video itself. Raises VideoError if the file cannot give the
-        frames.
+        frames, or if they differ in size.
         """
 
 

@@ -28,14 +28,13 @@ from mgexp.video.frame_folder import is_image
 from mgexp.video.paths import Root
 from mgexp.video.reader import (
     DEFAULT_FRAMES_FPS,
+    Cut,
     Frames,
-    FramesArray,
     Opener,
-    Region,
-    Size,
     Times,
     Video,
     VideoError,
+    whole,
 )
 from mgexp.video.shards import Part, part_path
 
@@ -345,8 +344,10 @@ class _StoredVideo:
         """Seconds from the first frame to the end of the last."""
         return self.entry.duration_seconds / self.speed
 
-    def frames_at(self, times_seconds: Times, short_side: float | None = None) -> Frames:
-        """Take the frames from the smallest copy that is sharp enough.
+    def frames_at(
+        self, times_seconds: Times, short_side: float | None = None, cut: Cut = whole
+    ) -> Frames:
+        """Take the frames from the smallest copy that is sharp enough; ``cut`` gets the size of the video.
 
         Raises VideoError if that copy is missing or damaged.
         """
@@ -356,23 +357,12 @@ class _StoredVideo:
             None if short_side is None else choose_level(entry.short_sides, min(size), short_side)
         )
         video = self.files.enter_context(self.index.open_level(self.path, level))
-        # The video itself, which level None opens, has its own speed already.
-        speed = 1.0 if level is None else self.speed
-        frames = video.frames_at([speed * time for time in times_seconds])
-        return frames if level is None else _CopyFrames(frames, size, str(level))
-
-
-@dataclass(frozen=True)
-class _CopyFrames:
-    """The frames of a copy. Regions are given in pixels of the video, which has ``size``."""
-
-    frames: Frames
-    size: Size
-    level: str
-
-    def rgb(self, region: Region | None = None) -> FramesArray:
-        """Return the pixels that the copy has in the region."""
-        return self.frames.rgb(region and region.on(self.size, self.frames.size))
+        # The video itself has its own speed already.
+        if level is None:
+            return video.frames_at(times_seconds, None, cut)
+        times = [self.speed * time for time in times_seconds]
+        frames = video.frames_at(times, None, lambda copy_size: cut(size).on(size, copy_size))
+        return Frames(frames.pixels, size, str(level))
 
 
 def choose_level(

@@ -5,22 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mgexp.video.reader import VideoError
+from mgexp.video.reader import Frames, VideoError, whole
 
 
-class FakeFrames:
-    """Pixels uint8 (T, H, W, 3) in the place of decoded frames; ``region`` is the one that was asked for."""
-
-    level = "source"
-
-    def __init__(self, pixels: np.ndarray):
-        self.pixels = pixels
-        self.size = pixels.shape[1:3]
-        self.region = None
-
-    def rgb(self, region=None):
-        self.region = region
-        return self.pixels if region is None else self.pixels[:, region.rows, region.columns]
+def fake_frames(pixels: np.ndarray, cut) -> Frames:
+    """The region that ``cut`` chooses of whole frames, uint8 (T, H, W, 3)."""
+    size = pixels.shape[1:3]
+    region = cut(size)
+    return Frames(pixels[:, region.rows, region.columns], size)
 
 
 class FakeReader:
@@ -30,13 +22,13 @@ class FakeReader:
     height = 32
     width = 48
 
-    def frames_at(self, times_seconds, short_side):
+    def frames_at(self, times_seconds, short_side, cut=whole):
         frames = np.zeros((len(times_seconds), self.height, self.width, 3), dtype=np.uint8)
         shown = np.minimum(np.floor(times_seconds * 30 + 1e-6), 59)
         frames[..., 0] = shown[:, None, None]
         frames[..., 1] = np.arange(self.height)[:, None]
         frames[..., 2] = np.arange(self.width)
-        return FakeFrames(frames)
+        return fake_frames(frames, cut)
 
 
 def opener_of(reader, broken=()):

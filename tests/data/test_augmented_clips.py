@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from fakes import FakeFrames, FakeRequest, opener_of
+from fakes import FakeRequest, fake_frames, opener_of
 from tiny import data_keys, tiny_config
 from torch.utils.data import DataLoader
 
@@ -29,10 +29,10 @@ class RandomReader:
 
     duration_seconds = 2.0
 
-    def frames_at(self, times_seconds, short_side):
+    def frames_at(self, times_seconds, short_side, cut):
         rng = np.random.default_rng(0)
         frame = rng.integers(0, 256, (40, 48, 3), dtype=np.uint8)
-        return FakeFrames(frame[None].repeat(len(times_seconds), axis=0))
+        return fake_frames(frame[None].repeat(len(times_seconds), axis=0), cut)
 
 
 def training_clips(augment, broken=(), relative=None):

@@ -25,7 +25,7 @@ def random_regions(num_draws, height, width, crop, short_sides, inverse_uniform=
     )  # fmt: skip
     rng = np.random.default_rng(0)
     return [
-        random_region(height, width, crop, clips.draw_short_side(crop, rng), rng)
+        random_region((height, width), crop, clips.draw_short_side(crop, rng), rng)
         for _ in range(num_draws)
     ]
 
@@ -91,7 +91,7 @@ def test_relative_crops_are_distributed_as_those_of_torchvision():
     height, width, num = 256, 340, 20_000
     rng = np.random.default_rng(0)
     ours = [
-        RelativeCrop((0.08, 1.0), (0.75, 1.3333)).region(height, width, rng) for _ in range(num)
+        RelativeCrop((0.08, 1.0), (0.75, 1.3333)).region((height, width), rng) for _ in range(num)
     ]
     torch.manual_seed(0)
     frame = torch.empty(3, height, width, dtype=torch.uint8)
@@ -127,7 +127,7 @@ def test_relative_crops_are_distributed_as_those_of_torchvision():
 def test_a_relative_crop_that_never_fits_is_the_largest_in_the_centre(height, width, region):
     """No crop of at least 3 times the frame's area fits, and torchvision then takes the same."""
     rng = np.random.default_rng(0)
-    ours = RelativeCrop((3.0, 3.0), (0.75, 4 / 3)).region(height, width, rng)
+    ours = RelativeCrop((3.0, 3.0), (0.75, 4 / 3)).region((height, width), rng)
     frame = torch.empty(3, height, width, dtype=torch.uint8)
     theirs = v2.RandomResizedCrop(8, scale=(3.0, 3.0), ratio=(0.75, 4 / 3)).make_params([frame])
     assert ours == region == Region(*(theirs[name] for name in ("top", "left", "height", "width")))
@@ -139,7 +139,7 @@ def test_no_relative_crop_is_larger_than_the_square_that_memory_is_planned_for(a
     crops, rng = RelativeCrop((0.08, 1.0), aspects), np.random.default_rng(0)
     assert crops.largest_side(320) == side
     for height, width in ((320, 320), (320, 427), (320, 569), (569, 320), (640, 320)):
-        found = [crops.region(height, width, rng) for _ in range(1000)]
+        found = [crops.region((height, width), rng) for _ in range(1000)]
         assert max(one.height * one.width for one in found) <= side**2
 
 

@@ -9,7 +9,7 @@ import av
 import numpy as np
 import pytest
 import torch
-from fakes import FakeFrames, FakeReader, FakeRequest, opener_of
+from fakes import FakeReader, FakeRequest, fake_frames, opener_of
 from torch.utils.data import DataLoader
 
 from mgexp.data import clips as module
@@ -80,19 +80,21 @@ def test_a_relative_crop_shows_its_share_of_the_frame_at_every_shape():
     given = []
 
     class Reader(FakeReader):
-        def frames_at(self, times_seconds, short_side):
-            given.append(super().frames_at(times_seconds, short_side))
-            return given[-1]
+        def frames_at(self, times_seconds, short_side, cut):
+            def note(size):
+                given.append(cut(size))
+                return given[-1]
+
+            return super().frames_at(times_seconds, short_side, note)
 
     clips = training_clips(relative=RelativeCrop((0.25, 0.25), (2.0, 2.0)))
     clips.opener = opener_of(Reader())
     for crop in (32, 16):
         found = many(clips, 300, crop=crop, frames=2)
         assert {clip.frames.shape for clip in found} == {(2, crop, crop, 3)}
-    regions = [frames.region for frames in given]
-    assert {(one.height, one.width) for one in regions} == {(14, 28)}
-    assert {one.top for one in regions} == set(range(19))
-    assert {one.left for one in regions} == set(range(21))
+    assert {(region.height, region.width) for region in given} == {(14, 28)}
+    assert {region.top for region in given} == set(range(19))
+    assert {region.left for region in given} == set(range(21))
 
 
 def test_a_relative_crop_asks_for_a_copy_as_large_as_the_largest_short_side():
@@ -100,9 +102,9 @@ def test_a_relative_crop_asks_for_a_copy_as_large_as_the_largest_short_side():
     asked = []
 
     class Reader(FakeReader):
-        def frames_at(self, times_seconds, short_side):
+        def frames_at(self, times_seconds, short_side, cut):
             asked.append(short_side)
-            return super().frames_at(times_seconds, short_side)
+            return super().frames_at(times_seconds, short_side, cut)
 
     relative = RelativeCrop((0.08, 1.0), (0.75, 1.3333))
     clips = training_clips(relative=relative, jitter=(256, 320), full_crop=224)
@@ -317,10 +319,11 @@ class Recorder:
     def __init__(self):
         self.times = ()
 
-    def frames_at(self, times_seconds, short_side):
+    def frames_at(self, times_seconds, short_side, cut):
         self.times = (times_seconds[0], times_seconds[-1])
-        self.frames = FakeFrames(np.zeros((len(times_seconds), 256, 340, 3), np.uint8))
-        return self.frames
+        self.region = cut((256, 340))
+        pixels = np.zeros((len(times_seconds), 256, 340, 3), np.uint8)
+        return fake_frames(pixels, lambda size: self.region)
 
 
 @pytest.mark.parametrize("row", TABLE, ids=str)
@@ -347,7 +350,7 @@ def test_draws_are_what_they_were(row, monkeypatch):
     )
     clip = clips[Request(stride_range, seed)]
     assert reader.times == pytest.approx(times, abs=1e-8)
-    assert reader.frames.region == Region(*corner)
+    assert reader.region == Region(*corner)
     assert clip.flipped == flipped
 
 

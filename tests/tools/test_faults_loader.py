@@ -178,12 +178,12 @@ run_net = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(run_net)
 from mgexp.video import pyav
 plain = pyav.PyavReader.frames_at
-def frames_at(reader, times, short_side=None):
+def frames_at(reader, *arguments):
     if reader.path.endswith("train5.mp4"):  # C code that no signal interrupts
         lock, libc = ctypes.create_string_buffer(64), ctypes.CDLL(None)
         libc.pthread_mutex_lock(lock)
         libc.pthread_mutex_lock(lock)
-    return plain(reader, times, short_side)
+    return plain(reader, *arguments)
 pyav.PyavReader.frames_at = frames_at
 sys.exit(run_net.main(sys.argv[1:]))
 """

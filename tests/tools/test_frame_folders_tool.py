@@ -31,7 +31,7 @@ def frames(tiny_data, tmp_path_factory):
             (root / name).mkdir()
             with PyavReader(f"{tiny_data}/{name}.mp4") as video:
                 times = np.arange(round(video.duration_seconds * 30)) / 30
-                pictures = video.frames_at(times).rgb()
+                pictures = video.frames_at(times).pixels
             for number, picture in enumerate(pictures):
                 Image.fromarray(picture).save(f"{root}/{name}/frame_{number:06d}.png")
             lines.append(f"{name} {len(pictures)} {label}\n")

@@ -110,7 +110,7 @@ def pack_store(store: StoreDir, videos_per_shard: int = 3) -> None:
 def frames_of(path: Path, times) -> np.ndarray:
     """Frames of a file."""
     with PyavReader(str(path)) as reader:
-        return reader.frames_at(times).rgb()
+        return reader.frames_at(times).pixels
 
 
 def psnr(one: np.ndarray, other: np.ndarray) -> float:

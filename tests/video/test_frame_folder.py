@@ -16,7 +16,7 @@ from mgexp.run.folder import CheckDir
 from mgexp.video.check import check_video
 from mgexp.video.check_log import CheckLog
 from mgexp.video.frame_folder import FilesAndFolders, FrameFolder, images_of, read_image
-from mgexp.video.reader import Region, VideoError
+from mgexp.video.reader import Region, VideoError, whole
 from mgexp.video.store import StoreIndex, stamp_of
 from mgexp.video.store_encode import encode_video
 from mgexp.video.store_fill import fill_store
@@ -46,11 +46,11 @@ def test_a_folder_gives_the_frames_of_a_lossless_video_of_its_images(folder, fps
     opener = FilesAndFolders(fps)
     with opener(video) as plain, opener(str(folder)) as found:
         assert found.duration_seconds == pytest.approx(NUM_IMAGES / fps)
-        for region in (None, PLACE):
-            wanted = plain.frames_at(times).rgb(region)
-            frames = found.frames_at(times)
+        for cut in (whole, lambda size: PLACE):
+            wanted = plain.frames_at(times, cut=cut).pixels
+            frames = found.frames_at(times, cut=cut)
             assert (frames.size, frames.level) == ((TALL, WIDE), "source")
-            np.testing.assert_array_equal(frames.rgb(region), wanted)
+            np.testing.assert_array_equal(frames.pixels, wanted)
 
 
 def test_each_image_of_a_clip_is_decoded_once(folder, monkeypatch):
@@ -58,7 +58,7 @@ def test_each_image_of_a_clip_is_decoded_once(folder, monkeypatch):
     monkeypatch.setattr(
         FrameFolder, "image", lambda self, place: decoded.append(place) or PICTURES[place]
     )
-    FrameFolder(str(folder)).frames_at([0.1, 0.1, 0.2, 9.0, 0.1]).rgb()
+    FrameFolder(str(folder)).frames_at([0.1, 0.1, 0.2, 9.0, 0.1])
     assert decoded == [3, 6, 11]
 
 
@@ -136,7 +136,7 @@ def test_a_damaged_image_is_a_video_error_that_names_it(own, content, reason, tm
     for number in (1, 2, 4):
         write_image(path.with_name(f"{number}.jpg"), smooth_picture(number))
     with pytest.raises(VideoError, match="3.jpg: " + reason):
-        FrameFolder(str(path.parent)).frames_at([0.0, 0.07]).rgb()
+        FrameFolder(str(path.parent)).frames_at([0.0, 0.07])
     found = check_video(str(path.parent), quick=False)
     assert (found.kind, found.frames) == ("decode_error_partial", 3)
     assert found.reason.startswith(f"1 images, first 3.jpg {reason}")
@@ -156,9 +156,8 @@ def test_images_of_another_size_show_the_same_part_at_the_size_of_the_first(own)
     """The second image has half the size: its part is half as high and wide, and is then doubled."""
     small = PICTURES[1].reshape(TALL // 2, 2, WIDE // 2, 2, 3).mean(axis=(1, 3)).round()
     write_image(own / "img_00002.png", small.astype(np.uint8))
-    frames = FrameFolder(str(own)).frames_at([0.0, 1 / 30])
     place = Region(20, 40, 32, 48)
-    found = frames.rgb(place)
+    found = FrameFolder(str(own)).frames_at([0.0, 1 / 30], cut=lambda size: place).pixels
     assert found.shape == (2, 32, 48, 3)
     np.testing.assert_array_equal(found[0], PICTURES[0][20:52, 40:88])
     # Doubling blurs the edges a little.
@@ -203,9 +202,9 @@ def test_a_copy_in_a_store_has_the_same_frames_at_any_frame_rate(own, store, fps
         assert copy.duration_seconds == pytest.approx(source.duration_seconds) == 12 / fps
         found = copy.frames_at(times, 96)
         assert (found.level, found.size) == ("96", (TALL, WIDE))
-        pixels, wanted = found.rgb(), source.frames_at(times).rgb()
+        pixels, wanted = found.pixels, source.frames_at(times).pixels
         # A larger short side than that of the copy would need the images themselves.
-        np.testing.assert_array_equal(copy.frames_at(times).rgb(), wanted)
+        np.testing.assert_array_equal(copy.frames_at(times).pixels, wanted)
     assert min(psnr(one, other) for one, other in zip(pixels, wanted, strict=True)) > 38
 
 
@@ -227,7 +226,7 @@ def test_a_copy_has_the_size_of_the_first_image(own, tmp_path):
     copy = store_in(tmp_path).copy(96, "clip")
     assert copy.name == "clip.mp4"
     frames = frames_of(copy, [0.0, 1 / 30, 2 / 30])
-    wanted = FrameFolder(str(own)).frames_at([0.0, 1 / 30, 2 / 30]).rgb()
+    wanted = FrameFolder(str(own)).frames_at([0.0, 1 / 30, 2 / 30]).pixels
     assert min(psnr(one, other) for one, other in zip(frames, wanted, strict=True)) > 38
 
 

@@ -18,7 +18,7 @@ def folder(tmp_path_factory):
 
 def frames_at(path, times):
     with PyavReader(str(path)) as reader:
-        return reader.frames_at(times).rgb()
+        return reader.frames_at(times).pixels
 
 
 def forbid(monkeypatch, method):
@@ -43,7 +43,7 @@ def test_the_short_cut_gives_the_pixels_of_a_plain_decoder(folder, name, monkeyp
         for _ in range(20):
             times = random_times(name, rng)
             expected = every_frame[numbers_on_display(name, times)]
-            np.testing.assert_array_equal(reader.frames_at(times).rgb(), expected)
+            np.testing.assert_array_equal(reader.frames_at(times).pixels, expected)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -51,7 +51,7 @@ def test_every_frame_alone(folder, name, monkeypatch):
     forbid(monkeypatch, "_decode_from_start")
     starts = starts_of(name)
     with PyavReader(str(folder / name)) as reader:
-        frames = np.concatenate([reader.frames_at([start + 0.002]).rgb() for start in starts])
+        frames = np.concatenate([reader.frames_at([start + 0.002]).pixels for start in starts])
     assert numbers_of(frames) == list(range(NUM_FRAMES))
 
 
@@ -97,17 +97,9 @@ def test_a_change_of_size_is_an_error_wherever_the_first_frame_is(tmp_path):
     with PyavReader(str(path)) as reader:
         for times, size in (([0.1, 0.5], (48, 64)), ([1.2, 1.8], (48, 48))):
             found = reader.frames_at(times)
-            assert (found.size, found.rgb().shape) == (size, (2, *size, 3))
+            assert (found.size, found.pixels.shape) == (size, (2, *size, 3))
         with pytest.raises(VideoError, match=r"changes shape: \(48, 64\), then \(48, 48\)"):
-            reader.frames_at([1.5, 0.5]).rgb()
-
-
-def test_frames_are_read_once(folder):
-    with PyavReader(str(folder / "intra.mp4")) as reader:
-        frames = reader.frames_at([0.5])
-        frames.rgb()
-        with pytest.raises(RuntimeError, match="once"):
-            frames.rgb()
+            reader.frames_at([1.5, 0.5])
 
 
 def test_a_file_without_certain_times_is_decoded_from_its_start(tmp_path):

@@ -39,7 +39,7 @@ def folder(tmp_path_factory):
 
 def frames_at(path, times):
     with PyavReader(str(path)) as reader:
-        return reader.frames_at(times).rgb()
+        return reader.frames_at(times).pixels
 
 
 @pytest.mark.parametrize("name", FILES)

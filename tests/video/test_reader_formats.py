@@ -66,7 +66,7 @@ def written(tmp_path_factory):
 
 def frames_at(path, times):
     with PyavReader(str(path)) as reader:
-        return reader.frames_at(times).rgb()
+        return reader.frames_at(times).pixels
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -91,8 +91,8 @@ PARTS = {
 @pytest.mark.parametrize("name", FILES | ONLY_IN_PARTS)
 def test_a_region_is_that_part_of_the_whole_frames(name, part, written):
     with PyavReader(str(written(name))) as reader:
-        frames = reader.frames_at(TIMES[:6]).rgb()
-        cut = reader.frames_at(TIMES[:6]).rgb(part)
+        frames = reader.frames_at(TIMES[:6]).pixels
+        cut = reader.frames_at(TIMES[:6], cut=lambda size: part).pixels
     np.testing.assert_array_equal(cut, frames[:, part.rows, part.columns])
 
 
@@ -101,11 +101,10 @@ def test_frames_have_the_size_as_displayed(tmp_path):
     set_display_matrix(path, MATRICES["clockwise"])
     part = Region(3, 5, 20, 10)
     with PyavReader(str(path)) as reader:
-        found = reader.frames_at([0.55])
-        cut = found.rgb(part)
-        frames = reader.frames_at([0.55]).rgb()
+        found = reader.frames_at([0.55], cut=lambda size: part)
+        frames = reader.frames_at([0.55]).pixels
     assert found.size == (WIDE, TALL)
-    np.testing.assert_array_equal(cut, frames[:, part.rows, part.columns])
+    np.testing.assert_array_equal(found.pixels, frames[:, part.rows, part.columns])
 
 
 # Where columns and rows go: (a, b, c, d, x, y) of set_display_matrix.

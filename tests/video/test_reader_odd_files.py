@@ -25,7 +25,7 @@ from mgexp.video.reader import VideoError
 def read(path, times=(0.0, 0.55, 9.0)):
     with PyavReader(str(path)) as reader:
         assert reader.duration_seconds > 0
-        return reader.frames_at(times).rgb()
+        return reader.frames_at(times).pixels
 
 
 def write_sound_mp4(path):

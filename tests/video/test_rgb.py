@@ -32,7 +32,7 @@ def test_a_region_is_cut_first_at_even_pixels(tmp_path, converted, monkeypatch):
     monkeypatch.setattr(decode_rgb, "LEAST_CUT", 0)
     path = write_video(tmp_path / "a.mp4", options=LONG_GOP)
     with PyavReader(str(path)) as reader:
-        reader.frames_at([0.0, 0.5]).rgb(Region(5, 7, 20, 10))
+        reader.frames_at([0.0, 0.5], cut=lambda size: Region(5, 7, 20, 10))
     assert converted == [(22, 12), (22, 12)]
 
 
@@ -50,7 +50,7 @@ def test_the_pixels_of_a_cut_are_those_of_the_whole_picture(region, monkeypatch)
 def test_a_small_picture_is_not_cut(tmp_path, converted):
     path = write_video(tmp_path / "a.mp4", options=LONG_GOP)
     with PyavReader(str(path)) as reader:
-        reader.frames_at([0.0]).rgb(Region(5, 7, 20, 10))
+        reader.frames_at([0.0], cut=lambda size: Region(5, 7, 20, 10))
     assert converted == [(48, 64)]
 
 
@@ -58,5 +58,5 @@ def test_an_interlaced_picture_is_not_cut(tmp_path, converted, monkeypatch):
     monkeypatch.setattr(decode_rgb, "LEAST_CUT", 0)
     path = write_video(tmp_path / "a.mp4", options={"x264-params": "tff=1"})
     with PyavReader(str(path)) as reader:
-        reader.frames_at([0.0]).rgb(Region(5, 7, 20, 10))
+        reader.frames_at([0.0], cut=lambda size: Region(5, 7, 20, 10))
     assert converted == [(48, 64)]

@@ -49,7 +49,7 @@ def test_frames_and_duration_are_those_of_the_file(copies, shard, position):
         PyavReader(path_of(shard, copies, position)) as part,
     ):
         assert part.duration_seconds == file.duration_seconds
-        assert np.array_equal(part.frames_at(times).rgb(), file.frames_at(times).rgb())
+        assert np.array_equal(part.frames_at(times).pixels, file.frames_at(times).pixels)
 
 
 def test_a_shard_that_is_gone_is_named(copies, shard):
@@ -108,7 +108,7 @@ def frames(folder) -> list[np.ndarray]:
     shown = []
     for path in sorted((folder / "videos").glob("*/*")):
         with index(str(path)) as video:
-            shown += [video.frames_at([0.0, 0.05, 9.0], level).rgb() for level in (64, 32)]
+            shown += [video.frames_at([0.0, 0.05, 9.0], level).pixels for level in (64, 32)]
     return shown
 
 

@@ -140,7 +140,7 @@ def test_a_copy_that_is_gone_is_an_error_that_names_it(filled, tmp_path):
     copy = store_in(tmp_path).copy(48, "a.mp4")
     copy.unlink()
     with pytest.raises(VideoError, match=str(copy)), index(record.path) as video:
-        video.frames_at([0.0], 40).rgb()
+        video.frames_at([0.0], 40)
 
 
 def test_a_turned_video_is_turned_at_every_level_and_from_itself(tmp_path):
@@ -148,12 +148,11 @@ def test_a_turned_video_is_turned_at_every_level_and_from_itself(tmp_path):
     fill_store(store_in(tmp_path), order(source.parent, 48), ["a.mp4"], 1, progress=False)
     with StoreIndex(store_in(tmp_path), source.parent, PyavReader)(str(source)) as video:
         small, large = video.frames_at([0.5], 48), video.frames_at([0.5], 96)
-        small_pixels, large_pixels = small.rgb(), large.rgb()
     assert (small.level, large.level) == ("48", "source")
     assert small.size == large.size == (WIDE, TALL)
-    assert large_pixels.shape[1:3] == (WIDE, TALL)
-    averaged = large_pixels.astype(float).reshape(1, 64, 2, 48, 2, 3).mean(axis=(2, 4))
-    assert psnr(averaged, small_pixels) > 34
+    assert large.pixels.shape[1:3] == (WIDE, TALL)
+    averaged = large.pixels.astype(float).reshape(1, 64, 2, 48, 2, 3).mean(axis=(2, 4))
+    assert psnr(averaged, small.pixels) > 34
 
 
 def test_a_folder_that_is_no_store_is_refused(tmp_path):
