@@ -20,6 +20,10 @@ from mgexp.models.build import OURS
 from mgexp.train import setup
 
 
+GUESTS = {"benchmarks", "examples", "notebooks"}
+"""Folders of tests that --slow runs: they test what uses the package, and nothing of it."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run the slow tests too")
     parser.addoption("--slurm", action="store_true", help="run the tests that start a Slurm too")
@@ -30,6 +34,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
+        if item.path.relative_to(config.rootpath / "tests").parts[0] in GUESTS:
+            item.add_marker("slow")
         if any(item.get_closest_marker(kind) for kind in ("slow", "slurm", "gpu")):
             item.add_marker(pytest.mark.timeout(3600))
     for kind, how in (
