@@ -19,7 +19,6 @@ from mgexp.models import cost
 from mgexp.models.build import OURS
 from mgexp.train import setup
 
-
 GUESTS = {"benchmarks", "examples", "notebooks"}
 """Folders of tests that --slow runs: they test what uses the package, and nothing of it."""
 

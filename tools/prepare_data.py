@@ -29,18 +29,20 @@ then some for the smaller crops. A copy is never larger than its video.
 from __future__ import annotations
 
 import argparse
+import math
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from mgexp.config.keys import Config
 from mgexp.config.load import read_config
 from mgexp.data.lists import read_listing
 from mgexp.errors import listed, raise_problems
 from mgexp.options import ToolParser, add_import_option, local_folder, run_tool, say, too_small
 from mgexp.run.environment import num_cores
 from mgexp.text import counted, escaped
-from mgexp.train.setup import build_store_levels
+from mgexp.train.setup import build_sizes
 from mgexp.video.store import StoreDir
 from mgexp.video.store_encode import DEFAULT_QUANTIZER
 from mgexp.video.store_fill import (
@@ -53,6 +55,10 @@ from mgexp.video.store_fill import (
     fill_store,
     sample_store,
 )
+
+LEVEL_SHARES = (1.0, 0.7, 0.5)
+"""Short sides of a clip store relative to its largest, as 320, 224 and 160 for Kinetics: each is the full crop or
+half of the sides above it. Assumption."""
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -139,10 +145,31 @@ def order_of(options: argparse.Namespace, root: Path) -> Order:
     if sides is None:
         cfg, problems = read_config(options.cfg, options.overrides)
         raise_problems(problems)
-        sides = build_store_levels(cfg)
+        sides = store_levels(cfg)
         pixels = " ".join(map(str, sides))
         say(f"short sides {pixels}, from the shapes of the row")
     return Order(root, tuple(sides), options.quantizer)
+
+
+def store_levels(cfg: Config) -> tuple[int, ...]:
+    """Return the short sides of a clip store from which the row's clips can be read, largest first, even numbers.
+
+    The largest is the largest short side that training draws or evaluation needs. Smaller ones are left out if no
+    clip of the row can be read from them.
+    """
+    data, sizes = cfg.DATA, build_sizes(cfg)
+    least, largest = data.TRAIN_JITTER_SCALES
+    top = max(largest, data.TEST_CROP_SIZE)
+    shares = [crop / data.TRAIN_CROP_SIZE for _, crop in sizes]
+    # A store has no copies of fewer than 16 pixels.
+    if data.TRAIN_JITTER_SCALES_RELATIVE:
+        # All clips of one crop are read from one copy: see ``TrainingClips.draw_short_side``.
+        sides = [top, *(max(16, largest * share) for share in shares)]
+    else:
+        # The least short side of a clip is in proportion to its crop. A copy below it is never sharp enough.
+        needed = max(16, least * min(shares))
+        sides = [share * top for share in LEVEL_SHARES if share * top >= needed]
+    return tuple(sorted({2 * math.ceil(side / 2) for side in sides}, reverse=True))
 
 
 def summary(store: Path, filled: Filled) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import math
 import multiprocessing
 import os
 import signal
@@ -317,28 +316,3 @@ def _kill_workers() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for child in multiprocessing.active_children():
         child.kill()
-
-
-def shared_memory_problems(
-    batch_bytes: int, num_workers: int, prefetch_factor: int, num_local: int, free_bytes: int
-) -> Iterator[str]:
-    """Yield a problem if the loader workers keep more batches ready than shared memory holds.
-
-    ``num_local`` processes on this machine have ``num_workers`` workers each. A batch has ``batch_bytes``.
-    """
-    # torch's loader prepares prefetch_factor × num_workers batches in advance, and one more is in
-    # use (the test compares this with measured numbers). A worker that finds no room dies of a bus
-    # error, perhaps hours into a run. Without workers nothing is in shared memory.
-    num_batches = num_workers * prefetch_factor + 1
-    needed = num_local * num_batches * batch_bytes if num_workers else 0
-    if needed > free_bytes:
-        needed_text, batch_text, free_text = (
-            f"{count / 1e6:,.1f} MB" for count in (needed, batch_bytes, free_bytes)
-        )
-        yield (
-            f"the loader workers need {needed_text} of shared memory ({num_local} processes × "
-            f"({num_workers} workers × {prefetch_factor} batches + 1) × {batch_text}), but "
-            f"/dev/shm has {free_text} free: start docker with --shm-size="
-            f"{math.ceil(needed / 1e9) + 1}g, or set DATA_LOADER.NUM_WORKERS (now {num_workers}) or "
-            f"DATA_LOADER.PREFETCH_FACTOR (now {prefetch_factor}) lower"
-        )

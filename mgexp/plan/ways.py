@@ -21,7 +21,6 @@ from mgexp.plan.timing import Step
 from mgexp.run.clock import Clock
 from mgexp.train.checkpoint import State
 from mgexp.train.precision import resolve_precision
-from mgexp.train.setup import clip_bytes
 from mgexp.train.step import Normalizer, TrainStep, build_step, keep_memory, seed_step
 from mgexp.train.task import Task, build_task
 
@@ -81,7 +80,7 @@ class RandomClips:
 
     def _draw(self, shape: StepShape, side: int) -> Tensor:
         """Draw the bytes of clips of ``side``² pixels."""
-        num_bytes = shape.clips * clip_bytes(shape.frames, side)
+        num_bytes = 3 * shape.clips * shape.frames * side**2
         if num_bytes > len(self._pixels):
             rng = torch.Generator().manual_seed(0)
             pixels = torch.randint(0, 256, (num_bytes,), dtype=torch.uint8, generator=rng)

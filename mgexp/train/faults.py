@@ -128,7 +128,8 @@ def _worker_fault(text: str, run_dir: RunDir) -> str | None:
     # Workers have no other reason for much memory. A bus error comes from a process that writes to shared memory
     # for which there is no more room.
     if code == str(EXIT_NOT_HANDED_ON) or killed_by == "Bus error":
-        return f"{worker} ran out of shared memory (/dev/shm): {FEWER_BATCHES}"
+        larger = "start docker with a larger --shm-size, or"
+        return f"{worker} ran out of shared memory (/dev/shm): {larger} {FEWER_BATCHES}"
     if killed_by == "Killed":
         return f"{worker} was killed, most likely because memory ran out (see `dmesg`): {FEWER_BATCHES}"
     if killed_by:

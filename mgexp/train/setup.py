@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import re
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,13 +21,7 @@ from mgexp.data.lists import (
     overlap_problems,
     quarantine_problems,
 )
-from mgexp.data.loader import (
-    build_opener,
-    build_region_side,
-    shared_memory_problems,
-    store_problems,
-    worker_count,
-)
+from mgexp.data.loader import build_opener, store_problems
 from mgexp.data.records import Record, VideoList
 from mgexp.dist import device_of, device_problems
 from mgexp.errors import InputError, collected, listed, raise_problems
@@ -46,7 +38,7 @@ from mgexp.optim import build as _optimizers  # noqa: F401 - registers ours
 from mgexp.registry import OPTIMIZERS
 from mgexp.run.files import is_file
 from mgexp.run.folder import RunDir
-from mgexp.run.remote import is_remote, local_file
+from mgexp.run.remote import local_file
 from mgexp.run.trackers import tracking_problems
 from mgexp.train.mixing import is_mixed
 from mgexp.train.precision import resolve_precision
@@ -54,9 +46,6 @@ from mgexp.train.step import split_problems
 from mgexp.train.task import build_task, metric_problems
 from mgexp.video.paths import evenly_spaced
 from mgexp.video.reader import Opener
-
-SHARED_MEMORY = Path("/dev/shm")
-"""Where torch puts the tensors of loader workers on Linux. Other systems have no such folder."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +108,7 @@ def build_inputs(
 
     Raises InputError with ``problems`` and all problems found here. ``num_local`` of the
     ``num_processes`` run on this machine; by default all do. With ``is_here`` False the run is for
-    another machine: do not check the GPU and the shared memory of this one. Only the process with
+    another machine: do not check the GPU of this one. Only the process with
     ``is_main`` runs a network of one's own at every shape.
     """
     # A user should see all problems at once. So we collect them, and raise only where the next
@@ -159,8 +148,6 @@ def build_inputs(
     raise_problems(found)
     tested = (cfg.DATA.NUM_FRAMES, cfg.DATA.TEST_CROP_SIZE)
     found += build_problems(cfg, {*schedule.sizes, tested}, is_main)
-    if is_here:
-        found += build_memory_problems(cfg, schedule, num_processes, num_local or num_processes)
     raise_problems(found)
     raise_problems(build_split_problems(cfg, schedule))
     videos = (train_records, val_records, train.missing, train.num_listed)
@@ -356,32 +343,6 @@ def build_sizes(cfg: Config) -> set[tuple[int, int]]:
     )
 
 
-LEVEL_SHARES = (1.0, 0.7, 0.5)
-"""Short sides of a clip store relative to its largest, as 320, 224 and 160 for Kinetics: each is the full crop or
-half of the sides above it. Assumption."""
-
-
-def build_store_levels(cfg: Config) -> tuple[int, ...]:
-    """Return the short sides of a clip store from which the row's clips can be read, largest first, even numbers.
-
-    The largest is the largest short side that training draws or evaluation needs. Smaller ones are left out if no
-    clip of the row can be read from them.
-    """
-    data, sizes = cfg.DATA, build_sizes(cfg)
-    least, largest = data.TRAIN_JITTER_SCALES
-    top = max(largest, data.TEST_CROP_SIZE)
-    shares = [crop / data.TRAIN_CROP_SIZE for _, crop in sizes]
-    # A store has no copies of fewer than 16 pixels.
-    if data.TRAIN_JITTER_SCALES_RELATIVE:
-        # All clips of one crop are read from one copy: see ``TrainingClips.draw_short_side``.
-        sides = [top, *(max(16, largest * share) for share in shares)]
-    else:
-        # The least short side of a clip is in proportion to its crop. A copy below it is never sharp enough.
-        needed = max(16, least * min(shares))
-        sides = [share * top for share in LEVEL_SHARES if share * top >= needed]
-    return tuple(sorted({2 * math.ceil(side / 2) for side in sides}, reverse=True))
-
-
 def frame_problems(schedule: Schedule, model_name: str, alpha: int) -> Iterator[str]:
     """Yield a problem for each number of frames that the network cannot take."""
     counts = sorted({frames for frames, _ in schedule.sizes})
@@ -411,8 +372,7 @@ def build_num_videos(cfg: Config, given: int | None) -> tuple[int, list[str]]:
         return max(1, given), [] if given > 0 else [f"--num-videos {given} is not positive"]
     cfg = in_fold(cfg)
     path, num_listed, problems = Path(cfg.DATA.TRAIN_LIST), 0, []
-    is_plain = cfg.DATA.FORMAT == "list" and not is_remote(cfg.DATA.TRAIN_LIST)
-    if cfg.DATA.TRAIN_LIST and not is_plain:
+    if cfg.DATA.TRAIN_LIST and cfg.DATA.FORMAT != "list":
         videos = build_list(cfg, "TRAIN_LIST")
         num_listed, problems = videos.num_listed, list(videos.problems)
     elif cfg.DATA.TRAIN_LIST and is_file(path):
@@ -444,47 +404,3 @@ def build_initial_weights(cfg: Config, run_dir: RunDir) -> Fit | None:
         return fit_weights(read_weights(local_file(cfg.TRAIN.INIT_WEIGHTS), own), model)
     except InputError as error:
         raise InputError([f"TRAIN.INIT_WEIGHTS: {one}" for one in error.problems]) from error
-
-
-def clip_bytes(frames: int, side: int) -> int:
-    """Return the bytes of a clip of ``side`` × ``side`` pixels: uint8, three channels."""
-    return 3 * frames * side**2
-
-
-def build_ready_bytes(cfg: Config, schedule: Schedule, num_processes: int) -> int:
-    """Return how many bytes one batch of each open loader of a process takes together, at most."""
-    frames = cfg.DATA.NUM_FRAMES
-    num_views = cfg.TEST.BATCH_SIZE
-    num_crops = cfg.TEST.NUM_SPATIAL_CROPS
-    # All crops of a clip come in one batch, even if TEST.BATCH_SIZE is smaller.
-    final = max(num_views, num_crops) * clip_bytes(frames, cfg.DATA.TEST_CROP_SIZE)
-    if not cfg.TRAIN.ENABLE:
-        return final
-    # During training an evaluation loads views, or clips for precise batch norm, while the next
-    # training clips wait in memory. In the final evaluation no training clips wait.
-    shapes = {shape for phase in schedule.phases for shape in phase.cycle.shapes}
-    clips, side = schedule.recipe.clips, build_region_side(cfg)
-    largest = max(
-        shape.clips(clips) * clip_bytes(shape.frames, side or shape.crop) for shape in shapes
-    )
-    precise = cfg.TRAIN.BATCH_SIZE // num_processes if cfg.BN.USE_PRECISE_STATS else 0
-    beside = max(precise, num_views) * clip_bytes(frames, cfg.DATA.TRAIN_CROP_SIZE)
-    return max(largest // num_processes + beside, final)
-
-
-def build_memory_problems(
-    cfg: Config, schedule: Schedule, num_processes: int, num_local: int
-) -> list[str]:
-    """Check that the shared memory of this machine holds the batches that the loaders keep ready."""
-    loader = cfg.DATA_LOADER
-    if not SHARED_MEMORY.is_dir():
-        return []
-    problems = shared_memory_problems(
-        build_ready_bytes(cfg, schedule, num_processes),
-        num_workers=worker_count(loader.NUM_WORKERS, num_local),
-        prefetch_factor=loader.PREFETCH_FACTOR,
-        # A finished run is evaluated by one process alone.
-        num_local=num_local if cfg.TRAIN.ENABLE else 1,
-        free_bytes=shutil.disk_usage(SHARED_MEMORY).free,
-    )
-    return list(problems)

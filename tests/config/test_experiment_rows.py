@@ -83,7 +83,7 @@ def sizes_of(phase):
 @pytest.mark.parametrize("ratio", ["pixels", pytest.param("macs", marks=pytest.mark.slow)])
 def test_smoke_has_every_phase_of_a_row_in_few_steps(ratio):
     rows = map(load_config, ROWS.values())
-    of_ratio = [cfg for cfg in rows if cfg.MULTIGRID.BATCH_RATIO == ratio]
+    of_ratio = [cfg for cfg in rows if ratio == cfg.MULTIGRID.BATCH_RATIO]
     # Phases of whole epochs are lost where a mini-batch has more videos than these epochs.
     in_steps = [cfg for cfg in of_ratio if cfg.MULTIGRID.GRANULARITY == "step"]
     assert len(in_steps) >= {"pixels": 40, "macs": 10}[ratio]

@@ -48,7 +48,7 @@ IN_SMALL_SHARED_MEMORY = 'mount -t tmpfs -o size=4m tmpfs /dev/shm && exec "$@"'
 
 
 def test_workers_without_shared_memory(cfg, output, tmp_path):
-    """It is filled by another program after the start; before it, the run would say that there is too little."""
+    """It is filled by another program after the start."""
     flags = "-m" if os.getuid() == 0 else "-rm"
     before = ("unshare", flags, "sh", "-c", IN_SMALL_SHARED_MEMORY, "sh")
     probe = subprocess.run([*before, "true"], check=False, capture_output=True)
@@ -61,7 +61,7 @@ def test_workers_without_shared_memory(cfg, output, tmp_path):
         assert run.ends() == 1
         (message,) = run.messages
         assert run.said.splitlines()[-1] == message
-    assert "ran out of shared memory (/dev/shm): set DATA_LOADER" in message
+    assert "ran out of shared memory (/dev/shm): start docker with a larger --shm-size" in message
     assert "No space left on device" in run.said
     assert "set DATA_LOADER.NUM_WORKERS or DATA_LOADER.PREFETCH_FACTOR lower" in message
 

@@ -3,8 +3,19 @@
 import re
 
 import pytest
-from tiny import NUM_TRAIN, NUM_VAL, command, data_keys, load_tool, run_net, write_config
+from tiny import (
+    NUM_TRAIN,
+    NUM_VAL,
+    ROOT,
+    command,
+    data_keys,
+    load_tool,
+    run_net,
+    tiny_config,
+    write_config,
+)
 
+from mgexp.config.load import load_config
 from mgexp.run.files import read_json
 from mgexp.run.folder import RunDir
 from mgexp.video import store_encode
@@ -152,3 +163,32 @@ def test_without_short_sides_the_row_decides_them(tmp_path, capsys):
     options = tool.parse(["--cfg", str(cfg), "--store", str(tmp_path / "store")])
     assert tool.order_of(options, tmp_path).levels == (40, 28, 20)
     assert "short sides 40 28 20, from the shapes of the row" in capsys.readouterr().err
+
+
+OFF = {"MULTIGRID.LONG_CYCLE": False, "MULTIGRID.SHORT_CYCLE": False}
+RELATIVE = {
+    "DATA.TRAIN_JITTER_SCALES_RELATIVE": [0.08, 1.0],
+    "DATA.TRAIN_JITTER_ASPECT_RELATIVE": [0.75, 1.3333],
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "levels"),
+    [
+        # The least crop is half, so clips are drawn from 16 pixels on: 40, 28 and 20 are all read.
+        ({}, (40, 28, 20)),
+        # A baseline draws 32 pixels or more, and 28 is too few for every clip.
+        (OFF, (40,)),
+        # Crops of 32, 22.6 and 16 pixels are read from copies of 40, 28.3 and 20.
+        (RELATIVE, (40, 30, 20)),
+        # The evaluation is sharper than training.
+        ({"DATA.TEST_CROP_SIZE": 48, "MULTIGRID.SHORT_CYCLE": False}, (48, 34, 24)),
+    ],
+)
+def test_a_store_has_the_sizes_that_the_clips_of_the_row_are_read_from(changes, levels, tmp_path):
+    assert load_tool("prepare_data").store_levels(tiny_config(tmp_path, changes)) == levels
+
+
+def test_the_row_of_kinetics_has_the_sizes_of_the_page():
+    path = ROOT / "experiments/main/k400_slowfast_8x8_r50/long_short.yaml"
+    assert load_tool("prepare_data").store_levels(load_config(path)) == (320, 224, 160)

@@ -10,8 +10,6 @@ import torch
 from tiny import data_keys, tiny_config
 
 from mgexp.config.keys import BY_NAME
-from mgexp.config.load import load_config
-from mgexp.data.loader import shared_memory_problems
 from mgexp.data.records import Action, ActionRecord, VideoList, VideoRecord
 from mgexp.errors import InputError, collected
 from mgexp.run import environment
@@ -20,14 +18,11 @@ from mgexp.train.job import _prepare_torch
 from mgexp.train.setup import (
     Inputs,
     build_inputs,
-    build_memory_problems,
     build_multigrid,
     build_num_videos,
-    build_ready_bytes,
     build_recipe,
     build_row_schedule,
     build_split_problems,
-    build_store_levels,
     frame_problems,
     list_problems,
     listed,
@@ -36,7 +31,6 @@ from mgexp.train.setup import (
 )
 from mgexp.train.task import build_task
 from mgexp.video.pyav import PyavReader
-from mgexp.video.store_encode import DEFAULT_SHORT_SIDES
 
 OFF = {"MULTIGRID.LONG_CYCLE": False, "MULTIGRID.SHORT_CYCLE": False}
 
@@ -136,30 +130,6 @@ def test_a_warm_up_that_is_too_long_is_said_once(tiny_data, tmp_path):
     assert problem.startswith("SOLVER.WARMUP_EPOCHS = 400 is not less than SOLVER.MAX_EPOCH")
 
 
-@pytest.mark.parametrize(
-    ("changes", "levels"),
-    [
-        # The least crop is half, so clips are drawn from 16 pixels on: 40, 28 and 20 are all read.
-        ({}, (40, 28, 20)),
-        # A baseline draws 32 pixels or more, and 28 is too few for every clip.
-        ({"MULTIGRID.LONG_CYCLE": False, "MULTIGRID.SHORT_CYCLE": False}, (40,)),
-        # Crops of 32, 22.6 and 16 pixels are read from copies of 40, 28.3 and 20.
-        (RELATIVE, (40, 30, 20)),
-        # The evaluation is sharper than training.
-        ({"DATA.TEST_CROP_SIZE": 48, "MULTIGRID.SHORT_CYCLE": False}, (48, 34, 24)),
-    ],
-)
-def test_a_store_has_the_sizes_that_the_clips_of_the_row_are_read_from(changes, levels, tmp_path):
-    assert build_store_levels(tiny_config(tmp_path, changes)) == levels
-
-
-def test_the_row_of_kinetics_has_the_sizes_of_the_default():
-    path = (
-        Path(build.__file__).parents[2] / "experiments/main/k400_slowfast_8x8_r50/long_short.yaml"
-    )
-    assert build_store_levels(load_config(path)) == DEFAULT_SHORT_SIDES
-
-
 def test_segments_have_no_stride(tmp_path):
     assert build_recipe(tiny_config(tmp_path, {"DATA.TEMPORAL_GRID": "segments"})).stride is None
 
@@ -190,64 +160,6 @@ def test_inputs_hold_the_videos_of_the_lists(tiny_data, tmp_path):
 
 CLIP = 3 * 8 * 32**2
 """Bytes of a clip of the tiny row at the full shape: 8 frames of 32 pixels."""
-
-
-@pytest.mark.parametrize(
-    ("changes", "processes", "wanted"),
-    [
-        # 4 training clips of 32 pixels, and the 16 clips of TEST.BATCH_SIZE beside them.
-        # 32 clips of 2 frames of 23 pixels are the largest mini-batch of the long cycle, rounded up.
-        ({}, 1, 3 * 32 * 2 * 23**2 + 16 * CLIP),
-        (OFF, 1, (4 + 16) * CLIP),
-        (OFF, 2, (2 + 16) * CLIP),
-        (
-            {**OFF, "TEST.BATCH_SIZE": 1},
-            1,
-            (4 + 4) * CLIP,
-        ),  # precise BN loads more than an evaluation
-        ({**OFF, "TEST.BATCH_SIZE": 1, "BN.USE_PRECISE_STATS": False}, 1, (4 + 1) * CLIP),
-        (
-            {**OFF, "DATA.TEST_CROP_SIZE": 64},
-            1,
-            16 * 4 * CLIP,
-        ),  # the final evaluation is the worst time
-        ({**OFF, "TRAIN.ENABLE": False}, 1, 16 * CLIP),
-        # Workers send regions of 256 x 256 pixels, of which the device makes 32 x 32.
-        ({**OFF, "AUG.DEVICE": "training"}, 1, (4 * 8**2 + 16) * CLIP),
-        # A least short side of 64 pixels halves the side of the largest region.
-        (
-            {**OFF, "AUG.DEVICE": "training", "DATA.TRAIN_JITTER_SCALES": [64, 80]},
-            1,
-            (4 * 4**2 + 16) * CLIP,
-        ),
-    ],
-)
-def test_bytes_that_loaders_keep_ready_at_a_time(changes, processes, wanted, tmp_path):
-    cfg = tiny_config(tmp_path, changes)
-    assert build_ready_bytes(cfg, build_row_schedule(cfg, 24), processes) == wanted
-
-
-def test_too_little_shared_memory_is_refused_before_workers_start(tiny_data, tmp_path, monkeypatch):
-    cfg = tiny_config(tmp_path, {**data_keys(tiny_data), **OFF, "DATA_LOADER.NUM_WORKERS": 2})
-    needed = 5 * 20 * CLIP
-    free = SimpleNamespace(free=needed)
-    monkeypatch.setattr(build, "SHARED_MEMORY", tmp_path)
-    monkeypatch.setattr(build.shutil, "disk_usage", {tmp_path: free}.__getitem__)
-    build_inputs(cfg, [], 1)
-    free.free = needed - 1
-    with pytest.raises(InputError, match="--shm-size"):
-        build_inputs(cfg, [], 1)
-    monkeypatch.setattr(build, "SHARED_MEMORY", tmp_path / "none")  # not Linux
-    build_inputs(cfg, [], 1)
-
-
-def test_processes_on_this_machine_share_its_memory(tmp_path, monkeypatch):
-    cfg = tiny_config(tmp_path, {**OFF, "DATA_LOADER.NUM_WORKERS": 2})
-    monkeypatch.setattr(build, "SHARED_MEMORY", tmp_path)
-    monkeypatch.setattr(build.shutil, "disk_usage", lambda _: SimpleNamespace(free=5 * 18 * CLIP))
-    schedule = build_row_schedule(cfg, 24)
-    assert build_memory_problems(cfg, schedule, 2, num_local=1) == []
-    assert len(build_memory_problems(cfg, schedule, 2, num_local=2)) == 1
 
 
 def test_problems_given_come_first_and_with_those_found(tmp_path):
@@ -359,33 +271,6 @@ def test_cuda_graphs_cannot_add_up_parts(tmp_path):
     for other in ({"TRAIN.COMPILE": "default"}, {"TRAIN.MAX_CLIPS_PER_GPU": 64}):
         cfg = tiny_config(tmp_path, {**keys, **other})
         assert build_split_problems(cfg, build_row_schedule(cfg, 24)) == []
-
-
-MEGABYTE = 10**6
-
-
-# (workers × prefetch + 1) × processes × bytes: what was found in /dev/shm while a loader ran (torch 2.15):
-# 3, 5, 9 and 4 batches for (1, 2), (2, 2), (2, 4) and (3, 1).
-@pytest.mark.parametrize(
-    ("workers", "prefetch", "processes", "num_batches"),
-    [(1, 2, 1, 3), (2, 2, 1, 5), (2, 4, 1, 9), (3, 1, 1, 4), (2, 2, 8, 40)],
-)
-def test_shared_memory_must_hold_what_workers_keep_ready(workers, prefetch, processes, num_batches):
-    needed = num_batches * MEGABYTE
-    counts = (workers, prefetch, processes)
-    assert list(shared_memory_problems(MEGABYTE, *counts, free_bytes=needed)) == []
-    assert len(list(shared_memory_problems(MEGABYTE, *counts, free_bytes=needed - 1))) == 1
-
-
-def test_without_workers_no_shared_memory_is_needed():
-    assert list(shared_memory_problems(MEGABYTE, 0, 2, 1, free_bytes=0)) == []
-
-
-def test_too_little_shared_memory_names_numbers_and_remedies():
-    (problem,) = shared_memory_problems(50 * MEGABYTE, 8, 2, 1, free_bytes=64 * MEGABYTE)
-    for word in ("850.0 MB", "64.0 MB free", "--shm-size=2g", "DATA_LOADER.NUM_WORKERS (now 8)"):
-        assert word in problem
-    assert "DATA_LOADER.PREFETCH_FACTOR (now 2)" in problem
 
 
 def test_the_fingerprint_knows_paths_labels_and_order(tmp_path):

@@ -320,7 +320,7 @@ def test_a_file_in_the_place_of_the_store_is_refused(videos, tmp_path):
 
 
 def test_a_folder_of_other_files_is_refused(videos, tmp_path):
-    with pytest.raises(InputError, match="holds files but no store.json"):
+    with pytest.raises(InputError, match=r"holds files but no store\.json"):
         fill_store(store_fill.StoreDir(videos), order(videos), NAMES, 1, progress=False)
 
 
