@@ -92,7 +92,6 @@ def _row(key: Key) -> str:
 
 
 def _default(key: Key) -> str:
-    """Write the default so that it can be typed as a value."""
     if key.default == "":
         return "''"
     return str(_rounded(as_lists(key.default)))

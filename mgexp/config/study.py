@@ -55,7 +55,6 @@ class Task:
 
     @property
     def is_control(self) -> bool:
-        """Return whether the task evaluates a trained run."""
         return self.frame_order != "forward"
 
 
@@ -212,7 +211,6 @@ NEEDED = ("rows", "seeds", "margin")
 
 
 def read_study(folder: Path) -> Study:
-    """Read study.yaml in ``folder``. Raises InputError with every problem."""
     path = folder / STUDY_YAML
     if not folder.is_dir():
         raise InputError([f"{folder} is not a folder: give the folder of a study"])
@@ -287,7 +285,6 @@ def budget_text(study: Study, name: str, factor: float, source: str) -> str:
 
 
 def recipe_of(path: Path) -> str:
-    """Return the digest of the recipe that a YAML has now."""
     return recipe_digest(dict(flatten(load_config(path))))
 
 

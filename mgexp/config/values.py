@@ -239,7 +239,6 @@ def _base_path(named: str, folder: Path) -> Path:
 
 
 def _merge(top: Mapping[str, Any], into: dict[str, Any]) -> None:
-    """Put the values of ``top`` over the values of ``into``, section by section."""
     for name, value in top.items():
         if isinstance(value, dict) and name in into:
             if not isinstance(into[name], dict):

@@ -203,7 +203,6 @@ class Batch:
         return self.map(lambda tensor: tensor.pin_memory())
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        """Return the batch with every tensor changed."""
         return replace(
             self,
             clips=change(self.clips),
@@ -212,7 +211,6 @@ class Batch:
         )
 
     def tensors(self) -> list[Tensor]:
-        """Return all tensors."""
         return [self.clips, self.labels, *([] if self.flipped is None else [self.flipped])]
 
 
@@ -342,7 +340,6 @@ def collate(clips: Sequence[Clip]) -> Batch:
 
 
 def has_all(clips: Sequence[Clip]) -> bool:
-    """Return whether every clip has frames."""
     return all(len(clip.frames) for clip in clips)
 
 

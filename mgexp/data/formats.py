@@ -393,7 +393,6 @@ def read_folders(folder: Path, classes: Mapping[str, int]) -> VideoList:
 
 
 def unreadable(error: OSError) -> str:
-    """Say which folder of videos cannot be read."""
     return f"{error.filename} cannot be read: {error.strerror}"
 
 

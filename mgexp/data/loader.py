@@ -146,7 +146,6 @@ def build_training_clips(
 
 
 def build_relative_crop(data: DataKeys) -> RelativeCrop | None:
-    """Build the crops of DATA.TRAIN_JITTER_SCALES_RELATIVE; None if it is off."""
     if not data.TRAIN_JITTER_SCALES_RELATIVE:
         return None
     # Both have two values, or none: see mgexp/config/check.py.

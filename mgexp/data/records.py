@@ -22,11 +22,9 @@ class VideoRecord:
     label: int
 
     def target(self, span: Span | None = None) -> Target:
-        """Return the class, which is the same for every clip."""
         return self.label
 
     def line(self) -> str:
-        """Write everything that identifies the record in one line."""
         return f"{self.path} {self.label}"
 
 
@@ -60,7 +58,6 @@ class ActionRecord:
         return tuple(float(label in shown) for label in range(self.num_classes))
 
     def line(self) -> str:
-        """Write everything that identifies the record in one line."""
         actions = (f"{one.label} {one.start_seconds} {one.end_seconds}" for one in self.actions)
         return f"{self.path} {';'.join(actions)}"
 
@@ -88,7 +85,6 @@ class VideoList:
 
     @property
     def num_listed(self) -> int:
-        """Number of videos in the list, existing or missing."""
         return len(self.records) + len(self.missing)
 
     @property

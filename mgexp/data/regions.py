@@ -55,7 +55,6 @@ class Regions:
         return replace(self, pixels=self.pixels.pin_memory(), batch=self.batch.pin_memory())
 
     def finished(self, device: torch.device, augment: Change | None) -> Batch:
-        """Copy the regions to ``device``, and make their clips there."""
         pixels = self.pixels.to(device, non_blocking=True)
         parts = pixels.split_with_sizes([3 * math.prod(size) for size in self.sizes])
         clips = [

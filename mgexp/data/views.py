@@ -155,7 +155,6 @@ class EvaluationViews(Dataset[View]):
 
 
 def collate_views(views: Sequence[View]) -> ViewBatch:
-    """Make one batch of all crops of ``views``, in their order."""
     # A view that failed has no crops, so it adds no clip, no video and no label.
     num_crops = torch.tensor([len(view.frames) for view in views])
     return ViewBatch(

@@ -125,7 +125,6 @@ def build_network(cfg: Config) -> nn.Module:
 
 
 def build_slowfast(cfg: Config) -> nn.Module:
-    """Build SlowFast."""
     model = slowfast(
         num_classes=cfg.MODEL.NUM_CLASSES,
         depth=cfg.RESNET.DEPTH,
@@ -141,7 +140,6 @@ def build_slowfast(cfg: Config) -> nn.Module:
 
 
 def build_resnet(cfg: Config) -> nn.Module:
-    """Build I3D, C2D, Slow or TSM."""
     model = insert_nonlocals(
         resnet(
             TEMPORAL[cfg.MODEL.MODEL_NAME],
@@ -159,7 +157,6 @@ def build_resnet(cfg: Config) -> nn.Module:
 
 
 def build_vit(cfg: Config) -> nn.Module:
-    """Build the plain video transformer."""
     keys = cfg.VIT
     model = VideoTransformer(
         num_classes=cfg.MODEL.NUM_CLASSES,

@@ -99,7 +99,6 @@ def count_macs(model: nn.Module, shapes: Collection[tuple[int, int]]) -> dict[tu
 
 
 def train_flops(schedule: Schedule, macs: dict[tuple[int, int], int]) -> int:
-    """Count the FLOPs of all training steps."""
     total = 0
     for phase in schedule.phases:
         for shape, num_steps in phase.turns.steps_by_shape(phase.num_steps):
@@ -183,5 +182,4 @@ def activation_bytes(model: nn.Module, frames: int, crop: int) -> int:
 
 
 def num_params(model: nn.Module) -> int:
-    """Count the parameters of a model."""
     return sum(parameter.numel() for parameter in model.parameters())

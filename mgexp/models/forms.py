@@ -174,7 +174,6 @@ def _sees(kernel_size: object, stride: object, padding: object) -> tuple[bool, b
 
 
 def _sides(value: object) -> tuple[int, int, int]:
-    """Return the numbers of a setting for frames, height and width."""
     return cast("tuple[int, int, int]", _triple(value))
 
 
@@ -184,5 +183,4 @@ def _frames(x: Tensor) -> Tensor:
 
 
 def _clips(frames: Tensor, num_clips: int) -> Tensor:
-    """View frames as clips again."""
     return torch.unflatten(frames, 0, (num_clips, -1)).transpose(1, 2)

@@ -179,5 +179,4 @@ def _run_block(block: nn.Module, x: Any, *more: Any, **named: Any) -> Any:  # no
 def _contexts(
     block: nn.Module,
 ) -> tuple[AbstractContextManager[None], AbstractContextManager[object]]:
-    """Return the contexts of the first and of the second computation."""
     return nullcontext(), keeping(block)

@@ -69,7 +69,6 @@ class Block(nn.Module):
         return x + self.drop2(self.mlp(self.norm2(x))), rotation
 
     def attend(self, x: Tensor, rotation: Rotation | None) -> Tensor:
-        """Let every token look at all tokens of its clip."""
         query, key, value = (
             self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
         )

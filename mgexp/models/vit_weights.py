@@ -90,7 +90,6 @@ def from_timm(tensors: Tensors) -> dict[str, Tensor]:
 
 
 def from_torchvision(tensors: Tensors) -> dict[str, Tensor]:
-    """Convert torchvision's ViT."""
     layer = r"encoder\.layers\.encoder_layer_(\d+)\."
     found = _renamed(
         tensors,
@@ -178,7 +177,6 @@ def from_pyslowfast_mvit(tensors: Tensors) -> dict[str, Tensor]:
 
 
 def _with_joint_layers(found: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Join the layers of queries, keys and values of each block."""
     for name in [name for name in found if re.match(r"blocks\.\d+\.query\.", name)]:
         parts = [found.pop(name.replace("query", part)) for part in ("query", "key", "value")]
         found[name.replace("query", "qkv")] = torch.cat(parts)

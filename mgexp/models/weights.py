@@ -164,7 +164,6 @@ class Fit:
         model.load_state_dict({**model.state_dict(), **self.used})
 
     def record(self) -> dict[str, Any]:
-        """Name every tensor, for JSON."""
         return {
             "file": str(self.file.path),
             "sha256": sha256_of(self.file.path),

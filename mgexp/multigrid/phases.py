@@ -92,7 +92,6 @@ class Phase:
 
     @property
     def num_steps(self) -> int:
-        """Count the steps of this phase."""
         return self.end_step - self.start_step
 
 

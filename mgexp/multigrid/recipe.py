@@ -178,7 +178,6 @@ class Multigrid:
 
 
 def _check_words(owner: str, settings: Recipe | Multigrid) -> None:
-    """Raise ValueError if a field that takes one of some words has another one."""
     for name, hint in get_type_hints(type(settings)).items():
         words, value = get_args(hint), getattr(settings, name)
         if isinstance(value, str) and value not in words:

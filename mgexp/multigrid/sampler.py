@@ -49,7 +49,6 @@ class Stream:
         self._permutation = lru_cache(maxsize=2)(self._draw)
 
     def index_at(self, position: int) -> int:
-        """Return the video at ``position`` of the stream."""
         place = 2 * (position // (2 * self.repeats)) + position % 2
         epoch, offset = divmod(place, self.num_videos)
         return self._permutation(epoch)[offset]
@@ -105,7 +104,6 @@ class StepSampler(Sized):
         self.stream = Stream(schedule.num_videos, seed, repeats)
 
     def __len__(self) -> int:
-        """Count the steps that are left."""
         return self.schedule.total_steps - self.first_step
 
     def __iter__(self) -> Iterator[list[ClipRequest]]:

@@ -58,7 +58,6 @@ class Schedule:
 
     @property
     def total_steps(self) -> int:
-        """Count the steps of the whole run."""
         return self.phases[-1].end_step
 
     @property
@@ -68,17 +67,14 @@ class Schedule:
 
     @property
     def baseline_steps(self) -> int:
-        """Count the steps of the recipe without multigrid."""
         return round(self.recipe.max_epoch * self.num_videos / self.recipe.clips)
 
     @property
     def step_saving(self) -> float:
-        """Return the baseline's number of steps, divided by that of this schedule."""
         return self.baseline_steps / self.total_steps
 
     @property
     def flop_saving(self) -> float:
-        """Return the baseline's cost of all clips, divided by that of this schedule."""
         recipe = self.recipe
         full = self.multigrid.clip_cost(recipe.frames, recipe.crop)
         return self.baseline_steps * recipe.clips * full / self.cost_before(self.total_steps)
@@ -266,7 +262,6 @@ class StepShape:
 
 
 def step_shape(schedule: Schedule, phase: Phase, shape: BatchShape) -> StepShape:
-    """Return the mini-batch of one process in a step of ``shape`` in ``phase``."""
     clips = shape.clips(schedule.recipe.clips) // schedule.num_processes
     return StepShape(shape.frames, shape.crop, clips, phase.num_bn_groups)
 

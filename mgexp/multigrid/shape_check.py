@@ -94,7 +94,6 @@ class Logits:
 
     @classmethod
     def of(cls, values: Tensor, grids: frozenset[Grid]) -> Logits:
-        """Keep what the check needs of logits (..., queries, keys)."""
         windows = values.detach().reshape(-1, *values.shape[-3:])
         return cls(windows[:MOST_WINDOWS].clone(), windows.mean(0), grids)
 

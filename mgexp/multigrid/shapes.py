@@ -43,7 +43,6 @@ class BatchShape:
     ratio: float
 
     def clips(self, baseline: int) -> int:
-        """Return the clips of the mini-batch, for so many clips of the baseline."""
         return int(baseline * self.ratio)
 
 
@@ -230,7 +229,6 @@ class Turns:
     order: ShapeOrder
 
     def turn(self, number: int) -> tuple[BatchShape, ...]:
-        """Return the shapes of one turn in their order."""
         return tuple(self.shapes[place] for place in self._places(number))
 
     def shape_at(self, offset: int) -> BatchShape:

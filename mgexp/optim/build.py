@@ -112,7 +112,6 @@ def build_optimizer(cfg: Config, model: nn.Module) -> torch.optim.Optimizer:
 
 
 def sgd(groups: list[dict[str, Any]], solver: SolverKeys) -> torch.optim.Optimizer:
-    """Make SGD with momentum."""
     # On a CPU the loop over parameters takes 11 ms a step for the quickstart's network, foreach 7, fused 3.
     # On a GPU torch chooses foreach, with which the fp16 scaler works as it does here.
     fused = True if groups[0]["params"][0].device.type == "cpu" else None
@@ -122,7 +121,6 @@ def sgd(groups: list[dict[str, Any]], solver: SolverKeys) -> torch.optim.Optimiz
 
 
 def lars(groups: list[dict[str, Any]], solver: SolverKeys) -> torch.optim.Optimizer:
-    """Make LARS."""
     return Lars(
         groups,
         solver.BASE_LR,
@@ -135,7 +133,6 @@ def lars(groups: list[dict[str, Any]], solver: SolverKeys) -> torch.optim.Optimi
 def lamb(
     groups: list[dict[str, Any]], solver: SolverKeys, period: int | None = None
 ) -> torch.optim.Optimizer:
-    """Make LAMB; with a ``period`` PMD-LAMB."""
     return Lamb(
         groups,
         solver.BASE_LR,
@@ -147,7 +144,6 @@ def lamb(
 
 
 def pmd_lamb(groups: list[dict[str, Any]], solver: SolverKeys) -> torch.optim.Optimizer:
-    """Make PMD-LAMB, which is LAMB with a period."""
     return lamb(groups, solver, solver.PMD_PERIOD)
 
 

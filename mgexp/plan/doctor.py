@@ -95,7 +95,6 @@ def packages_finding(declared: Sequence[str] | None = None) -> Finding:
 
 
 def in_range(version: str, wanted: str) -> bool:
-    """Return whether a version is in a range such as ">=2.11,<2.16"."""
     compare = {">=": operator.ge, "<": operator.lt, "==": operator.eq}
 
     def numbers(text: str) -> tuple[int, ...]:
@@ -107,7 +106,6 @@ def in_range(version: str, wanted: str) -> bool:
 
 
 def pair_finding() -> Finding:
-    """Judge whether torch and torchvision work together."""
     # torchvision's operators are compiled for one version of torch. With another one its import fails.
     try:
         from mgexp import wheels
@@ -118,7 +116,6 @@ def pair_finding() -> Finding:
 
 
 def gpu_finding() -> Finding:
-    """Describe the first GPU."""
     gpu, count = torch.cuda.get_device_properties(0), torch.cuda.device_count()
     # A GPU that emulates bf16 gains nothing from it, so TRAIN.PRECISION auto does not choose it
     # there.
@@ -202,7 +199,6 @@ def _write_video(path: str) -> None:
 
 
 def _nvidia_gpu() -> str:
-    """Ask the driver for the name of the first GPU; return "" if there is none."""
     # torch cannot answer this: a CPU wheel knows nothing of the GPU.
     query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     try:

@@ -71,7 +71,6 @@ def phase_loads(schedule: Schedule) -> tuple[PhaseLoad, ...]:
 
 
 def kinds_of(loads: Iterable[PhaseLoad]) -> tuple[Kind, ...]:
-    """List every kind of clip that the phases load, each once."""
     return tuple(dict.fromkeys(kind for load in loads for kind in load.clips_of()))
 
 

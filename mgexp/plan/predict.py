@@ -56,12 +56,10 @@ class MeanStep:
 
     @property
     def seconds(self) -> float:
-        """Seconds of the step, with waiting."""
         return max(self.compute, self.loading)
 
     @property
     def waiting(self) -> float:
-        """Seconds of the step in which training waits for clips."""
         return self.seconds - self.compute
 
     @property
@@ -99,7 +97,6 @@ class RowPrediction:
 
     @property
     def waiting_seconds(self) -> float:
-        """Seconds of waiting for clips."""
         return sum(phase.load.num_steps * phase.step.waiting for phase in self.phases)
 
 

@@ -53,7 +53,6 @@ class Stopwatch:
         return Sample(seconds, peak)
 
     def wait(self) -> None:
-        """Wait until the device has finished its work."""
         if self._gpu:
             torch.cuda.synchronize(self._gpu)
 
@@ -78,17 +77,14 @@ class TimedSteps:
 
     @property
     def median(self) -> float:
-        """The median of the timed seconds."""
         return float(np.quantile(self.seconds, 0.5))
 
     @property
     def p10(self) -> float:
-        """The 10th percentile of the seconds, interpolated between two steps."""
         return float(np.quantile(self.seconds, 0.1))
 
     @property
     def p90(self) -> float:
-        """The 90th percentile of the seconds, interpolated between two steps."""
         return float(np.quantile(self.seconds, 0.9))
 
     def ratios_to(self, other: TimedSteps) -> list[float]:

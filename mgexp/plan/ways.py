@@ -74,12 +74,10 @@ class RandomClips:
         return lambda: regions.finished(self.device, self.augment)
 
     def _labelled(self, clips: Tensor, shape: StepShape) -> Batch:
-        """Return a batch of ``clips``, with random labels for ``shape``."""
         rng = torch.Generator().manual_seed(1)
         return Batch(clips, self.task.draw_labels(shape.clips, rng), ())
 
     def _draw(self, shape: StepShape, side: int) -> Tensor:
-        """Draw the bytes of clips of ``side``² pixels."""
         num_bytes = 3 * shape.clips * shape.frames * side**2
         if num_bytes > len(self._pixels):
             rng = torch.Generator().manual_seed(0)

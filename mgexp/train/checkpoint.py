@@ -42,7 +42,6 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, num_steps: int) -> None:
-        """Move the average after ``num_steps`` steps, 1 or more."""
         decay = min(self.decay, (1 + num_steps) / (10 + num_steps))
         torch._foreach_lerp_([*self.weights.values()], [*self._live.values()], 1 - decay)
 

@@ -53,7 +53,6 @@ class Protocol:
 
     @property
     def num_views(self) -> int:
-        """Count the views of one video."""
         return self.num_clips * self.num_crops
 
     @property
@@ -119,7 +118,6 @@ class Scores:
         self.loss += torch.stack([self.task.loss(logits, labels) * views, views])
 
     def reduce(self, processes: Processes) -> Evaluation:
-        """Compute the evaluation over the views of all processes."""
         self.task.reduce_scores(processes, self.sums)
         dist.sum_(processes, self.loss)
         # A process that saw no view of a video has label 0 for it. No label is below 0, so the

@@ -243,7 +243,6 @@ def _run_loop(job: Job, stop: StopRequest, loop: Loop, trackers: Trackers) -> bo
 
 
 def _build_loader(job: Job, step: int) -> DataLoader[Any] | FinishedBatches:
-    """Build the loader of the training clips from ``step`` on."""
     cfg, inputs, rank = job.cfg, job.inputs, job.processes.rank
     sampler = StepSampler(inputs.schedule, cfg.RNG_SEED, step, rank, cfg.AUG.REPEATS)
     failures = job.run_dir.failures_jsonl

@@ -118,7 +118,6 @@ class Loop:
 
     @property
     def device(self) -> torch.device:
-        """Return the device that trains."""
         return self.train_step.normalizer.device
 
     def _take(self, source: DeviceBatches, pending: PendingSteps) -> tuple[Batch | None, float]:
@@ -231,7 +230,6 @@ class LoadedClips:
         self.has_news = bool(self.state.unusable)
 
     def note(self, batch: Batch) -> None:
-        """Record the reports that came with the clips of this process."""
         found = {i: reason for i, reason in batch.unusable if i not in self.state.unusable}
         self.state.unusable.update(found)
         self.has_news = self.has_news or bool(found)

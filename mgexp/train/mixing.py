@@ -24,7 +24,6 @@ SWITCH = 0.5
 
 
 def is_mixed(aug: AugKeys) -> bool:
-    """Return whether a run mixes its clips, and so takes them in pairs."""
     return bool(aug.MIXUP_ALPHA or aug.CUTMIX_ALPHA)
 
 

@@ -87,7 +87,6 @@ class Agreement:
 
     @property
     def is_negligible(self) -> bool:
-        """Whether the tensor is too small to be judged."""
         if self.share == 0:
             return self.ratio == 1.0
         return self.share < NEGLIGIBLE and self.share * self.ratio < NEGLIGIBLE

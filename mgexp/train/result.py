@@ -110,7 +110,6 @@ def seconds_record(clock: Clock) -> dict[str, float]:
 
 
 def summary(result: Mapping[str, Any]) -> str:
-    """Summarise a result in one line, for the end of a log."""
     seconds = result["seconds"]
     # Runs are compared by their first metric, so the line shows this one alone.
     first = dict([*result["metrics"].items()][:1])

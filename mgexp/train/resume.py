@@ -234,7 +234,6 @@ def forget_failures(run_dir: RunDir, check_unusable: Callable[[Sequence[str]], N
 
 
 def is_evaluated(run_dir: RunDir, step: int) -> bool:
-    """Return whether the evaluation after ``step`` steps is recorded."""
     return any(line["step"] == step for line in read_jsonl(run_dir.evaluations_jsonl))
 
 
@@ -306,7 +305,6 @@ def schedule_problems(checkpoint: Checkpoint, schedule: Values, override: bool) 
 
 
 def set_aside(run_dir: RunDir, choice: Choice) -> None:
-    """Rename the damaged checkpoints, with a warning."""
     # ``save_checkpoint`` keeps the checkpoints with the highest steps. Under its own name a damaged
     # file would count as one of them until training passes its step. New checkpoints of lower steps
     # would be deleted in its place.
@@ -389,7 +387,6 @@ def _phase_values(schedule: Schedule, phase: Phase, has_batchnorm: bool) -> dict
 
 
 def differences(saved: Values, now: Values) -> list[str]:
-    """List the differences of two fingerprints in sentences."""
     own = {name: value for name, value in now.items() if name != "phases"}
     sentences = [f"schedule: {text}" for text in _changes(saved, own)]
     phases = []

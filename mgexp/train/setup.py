@@ -81,7 +81,6 @@ class Inputs:
         return f"{len(self.train)} for training, {len(self.val)} for validation (sha256 {shas})"
 
     def summary(self) -> str:
-        """Say how many videos there are, for the log."""
         missing = f"{len(self.missing)} missing or quarantined"
         return f"{len(self.train)} training videos ({missing}), {len(self.val)} validation videos"
 
@@ -183,7 +182,6 @@ def build_split_problems(cfg: Config, schedule: Schedule) -> list[str]:
 
 
 def list_problems(train: VideoList, val: VideoList, max_share: float) -> Iterator[str]:
-    """Yield the problems of the two lists."""
     yield from dict.fromkeys((*train.problems, *val.problems))
     problem = unusable_problem(train.missing, train.num_listed, (), 0, max_share)
     if problem:
@@ -332,7 +330,6 @@ def build_costs(cfg: Config) -> ClipCosts | None:
 
 
 def build_sizes(cfg: Config) -> set[tuple[int, int]]:
-    """Return the (frames, crop) of all shapes of the row."""
     node = cfg.MULTIGRID
     return clip_sizes(
         cfg.DATA.NUM_FRAMES,
@@ -344,7 +341,6 @@ def build_sizes(cfg: Config) -> set[tuple[int, int]]:
 
 
 def frame_problems(schedule: Schedule, model_name: str, alpha: int) -> Iterator[str]:
-    """Yield a problem for each number of frames that the network cannot take."""
     counts = sorted({frames for frames, _ in schedule.sizes})
     if model_name == "SlowFast":
         # The slow pathway has one frame for every alpha frames.

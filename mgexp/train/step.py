@@ -268,7 +268,6 @@ class TrainStep:
 
     @property
     def in_pairs(self) -> bool:
-        """Return whether mixup or CutMix blend neighbours."""
         return self.mixing is not None
 
     @cached_property

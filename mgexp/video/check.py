@@ -73,7 +73,6 @@ class VideoCheck:
 
     @property
     def is_usable(self) -> bool:
-        """Whether training can use the video."""
         return self.kind in USABLE_KINDS
 
 

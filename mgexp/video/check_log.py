@@ -72,17 +72,14 @@ class CheckSummary:
 
     @cached_property
     def counts(self) -> dict[str, int]:
-        """Videos of each kind, in the order of KINDS."""
         counts = Counter(check.kind for check in self.checks)
         return {kind: counts[kind] for kind in KINDS if counts[kind]}
 
     @property
     def num_unusable(self) -> int:
-        """Videos that training cannot use."""
         return sum(num for kind, num in self.counts.items() if kind not in USABLE_KINDS)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the numbers for programs."""
         return {
             "num_videos": len(self.checks),
             "num_unusable": self.num_unusable,

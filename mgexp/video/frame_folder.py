@@ -136,7 +136,6 @@ class FrameFolder:
 
     @property
     def duration_seconds(self) -> float:
-        """Seconds from the first frame to the end of the last."""
         return len(self.images) / self.fps
 
     def frames_at(
@@ -165,7 +164,6 @@ class FrameFolder:
         return Frames(pixels, size)
 
     def image(self, place: int) -> FramesArray:
-        """Decode the image at ``place``, from 0."""
         return read_image(f"{self.path}/{self.images[place]}")
 
 
@@ -176,6 +174,5 @@ class FilesAndFolders:
     frames_fps: float = DEFAULT_FRAMES_FPS
 
     def __call__(self, path: str) -> FrameFolder | PyavReader:
-        """Open the folder or the file. Raises VideoError if it does not open."""
         is_folder = os.path.isdir(path)  # noqa: PTH112 (each clip)
         return FrameFolder(path, self.frames_fps) if is_folder else PyavReader(path)

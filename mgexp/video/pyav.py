@@ -86,7 +86,6 @@ class PyavReader:
     def frames_at(
         self, times_seconds: Times, short_side: float | None = None, cut: Cut = whole
     ) -> Frames:
-        """Return the frames on display at these times; see ``Video``."""
         times = [float(time) for time in times_seconds]
         decoded = self._decode(times)
         first = next(decoded)

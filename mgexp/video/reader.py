@@ -53,12 +53,10 @@ class Region:
 
     @property
     def rows(self) -> slice:
-        """The rows of the picture that are in the region."""
         return slice(self.top, self.top + self.height)
 
     @property
     def columns(self) -> slice:
-        """The columns of the picture that are in the region."""
         return slice(self.left, self.left + self.width)
 
     def on(self, size: Size, copy_size: Size) -> Region:

@@ -168,7 +168,6 @@ class StoreDir(Folder):
         return self.root / str(level) / copy_name(path)
 
     def shard(self, level: int, number: int) -> Path:
-        """Return where a shard with copies of ``level`` lies."""
         return self.root / str(level) / f"{number:06d}.tar"
 
     def read(self) -> dict[str, StoredVideo]:
@@ -205,7 +204,6 @@ class StoreDir(Folder):
 
 
 def copy_name(path: str) -> str:
-    """Return the name of a copy, which is an mp4 file whatever the video is."""
     return path if path.lower().endswith(".mp4") else f"{path}.mp4"
 
 
@@ -243,7 +241,6 @@ def stamp_of(path: str) -> Stamp:
 
 
 def is_gone(path: str) -> bool:
-    """Tell whether there is no such video; see ``GONE``."""
     try:
         os.stat(path)  # noqa: PTH116 (paths are text in lists)
     except OSError as error:
@@ -341,7 +338,6 @@ class _StoredVideo:
 
     @property
     def duration_seconds(self) -> float:
-        """Seconds from the first frame to the end of the last."""
         return self.entry.duration_seconds / self.speed
 
     def frames_at(

@@ -157,7 +157,6 @@ def fill_store(
 
 
 def _rewrite(store: StoreDir, known: dict[str, StoredVideo]) -> None:
-    """Write the manifest anew, with a line for each video."""
     lines = [json_line(video.line()) for video in known.values()]
     atomic_write_text(store.manifest_jsonl, "".join(lines))
 
@@ -171,7 +170,6 @@ def _copy_all(
     progress: bool,
     limit_seconds: float,
 ) -> list[tuple[str, str]]:
-    """Make what is lacking. Return (path, reason) of failures."""
 
     def failed(item: Lacking, error: Exception) -> StoredVideo:
         # A full disk is no fault of the video: nothing more can be copied, so the work stops here.
@@ -296,7 +294,6 @@ def _levels_to_make(
 
 
 def _is_whole(store: StoreDir, path: str, level: int, copy: Copy) -> bool:
-    """Tell whether a copy of the video at ``path`` is there with all its bytes."""
     try:
         if copy.part is not None:
             shard_bytes = store.shard(level, copy.part.shard).stat().st_size
@@ -341,7 +338,6 @@ class Sample:
 
     @property
     def copied(self) -> tuple[StoredVideo, ...]:
-        """The videos that have copies."""
         return tuple(video for video in self.videos if video.failure is None)
 
 
