@@ -377,7 +377,9 @@ def test_an_unfinished_run_of_an_earlier_configuration_is_named(study, folder, c
 
 
 def test_the_time_is_unknown_before_the_first_run_has_ended(study, runs, capsys):
-    unknown = "6 tasks left; how long they take is known after the first run"
+    unknown = "7 tasks left; how long they take is known after the first run"
+    assert study("--status") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == unknown
     assert study("--minutes", "1") == 4
     said = capsys.readouterr().err
     assert f"baseline, seed 0; {unknown}, so --minutes does not limit this one" in said
