@@ -22,12 +22,27 @@ from communication import Communication, Link, Network
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from mgexp.figures.style import COLOURS, OTHER_COLOURS, STYLE
+from mgexp.figures.style import COLOURS, FAINT, OTHER_COLOURS, QUIET
 from mgexp.multigrid.recipe import Multigrid, Recipe
 from mgexp.multigrid.schedule import Schedule, build_schedule
 from mgexp.options import ToolParser
 from mgexp.run.files import atomic_file, write_json
 from mgexp.text import aligned, duration
+
+STYLE: dict[Any, Any] = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": FAINT,
+    "axes.labelcolor": QUIET,
+    "axes.titlesize": 11,
+    "axes.titlelocation": "left",
+    "axes.titlepad": 10,
+    "xtick.color": FAINT,
+    "ytick.color": FAINT,
+    "xtick.labelcolor": QUIET,
+    "ytick.labelcolor": QUIET,
+}
 
 
 @dataclass(frozen=True)

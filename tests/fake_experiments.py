@@ -12,7 +12,6 @@ from mgexp.run.confusion import Confusion
 from mgexp.run.folder import ExperimentsDir, RunsDir
 
 CPU, GPU = "Test CPU", "Test GPU"
-OTHER_SECONDS = ("evaluate", "precise_bn", "checkpoint", "shape_warmup")
 
 
 def result(
@@ -58,7 +57,6 @@ def result(
         commit=commit,
         date=date,
         environment=environment or {},
-        other_seconds=dict.fromkeys(OTHER_SECONDS, 0.0),
         evaluations=evaluations,
         confusion=confusion,
         other_cores=other_cores,

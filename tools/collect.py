@@ -28,9 +28,9 @@ from mgexp.errors import InputError
 from mgexp.figures.report_figures import report_with_figures
 from mgexp.options import ToolParser, add_import_option, run_tool
 from mgexp.results.collect import Collected, store_runs
-from mgexp.results.load import read_result
 from mgexp.results.page import write_page
 from mgexp.results.value_table import write_value_report
+from mgexp.run.files import read_json
 from mgexp.run.folder import ExperimentsDir, RunsDir, find_row_folders, find_runs
 
 
@@ -145,8 +145,8 @@ def folders_to_report(folders: Sequence[RunsDir]) -> tuple[RunsDir, ...]:
 
 def expected_rows(folder: RunsDir, experiments_root: Path) -> tuple[str, ...]:
     """List the rows of all experiment folders to which the finished runs of ``folder`` belong."""
-    finished = (run for _, _, run in folder.runs() if run.result_json.exists())
-    experiments = {read_result(run).experiment for run in finished}
+    finished = [run.result_json for _, _, run in folder.runs() if run.result_json.exists()]
+    experiments = {read_json(path)["experiment"] for path in finished}
     groups = {(experiments_root / experiment).parent for experiment in experiments}
     return tuple(sorted({path.stem for group in groups for path in row_yamls(group)}))
 

@@ -41,21 +41,20 @@ from mgexp.config.values import EXPERIMENTS
 from mgexp.data.classes import read_class_names
 from mgexp.errors import InputError, raise_problems
 from mgexp.figures.report_figures import draw_figures, drawn_before, remove_others
-from mgexp.figures.scores import gain_of
 from mgexp.launch.resources import USED_BY, Resources, add_resource_arguments, read_resources
 from mgexp.launch.run import RunOptions, with_cpus
 from mgexp.launch.submit import to_local
 from mgexp.launch.sweep import Sweep, SweepRun, age_of_code, check_sweep, freeze, submit_array, thaw
 from mgexp.launch.sweep_state import IN_HAND, states
 from mgexp.options import ToolParser, add_import_option, not_positive, run_tool, say
+from mgexp.plan.row_schedules import load_schedules
 from mgexp.registry import imported
 from mgexp.results.collect import Gathered, gather_runs, store_gathered
 from mgexp.results.html import Picture
 from mgexp.results.load import export_results
 from mgexp.results.model import row_order
 from mgexp.results.page import write_page
-from mgexp.results.report import write_pictures
-from mgexp.results.schedules import RowSchedule, load_schedules, new_budgets
+from mgexp.results.pages import write_pictures
 from mgexp.results.study_page import HEAD, StudyResults, render_study
 from mgexp.results.study_state import (
     Part,
@@ -63,6 +62,7 @@ from mgexp.results.study_state import (
     changed_text,
     describe_left,
     few_steps_text,
+    new_budgets,
     seconds_of,
     status_table,
     unfinished_lines,
@@ -309,13 +309,7 @@ class Board:
         names = read_class_names(classes) if study.classes and classes.exists() else ()
         self.gathered = store_gathered(study, gather_runs(study, self.run_dirs), names)
         folds = load_config(study.yamls[study.baseline]).DATA.NUM_FOLDS
-        comparison = self.gathered.comparison
-        schedules: tuple[RowSchedule, ...] = ()
-        if with_figures or (study.target and self.gathered.runs):
-            yamls = {name: study.yamls[name] for name in study.names}
-            schedules = load_schedules(comparison, yamls)
-        by_name = {one.name: one for one in schedules}
-        results = StudyResults(study, self.gathered, folds, self.few_steps, by_name)
+        results = StudyResults(study, self.gathered, folds, self.few_steps)
         if self.root:
             export_results(ExperimentsDir(self.root))
         place = RunsDir(study.folder)
@@ -324,7 +318,7 @@ class Board:
             write_pictures(place, pictures)
             remove_others(study.folder, pictures)
         else:
-            pictures = drawn_before(study.folder, comparison, study.margin)
+            pictures = drawn_before(study.folder, results.comparison, study.margin)
         with understanding(place.prose_md):
             prose = place.prose_md.read_text(encoding="utf-8") if place.prose_md.exists() else ""
         where = f"experiments/{self.name}" if self.root else short_path(study.folder)
@@ -339,11 +333,11 @@ class Board:
 
 def draw(results: StudyResults) -> list[Picture]:
     """Draw the figures of the page."""
-    every = results.schedules.values()
-    named = (replace(one, name=results.name_in_figures(one.name)) for one in every)
-    schedules = sorted(named, key=lambda one: row_order(one.name))
-    gains = [gain for pair in results.pairs if (gain := gain_of(pair))]
-    return draw_figures(results.for_figures, schedules, gains, results.study.margin)
+    yamls = {name: results.study.yamls[name] for name in results.study.names}
+    rows = load_schedules(yamls, results.comparison.num_train_videos)
+    named = [replace(row, name=results.name_in_figures(row.name)) for row in rows]
+    schedules = sorted(named, key=lambda row: row_order(row.name))
+    return draw_figures(results.for_figures, schedules, results.pairs, results.study.margin)
 
 
 # --- running

@@ -5,80 +5,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import yaml
 from matplotlib.colors import PowerNorm
 
 from mgexp.config.study import STUDY_YAML, row_yamls
-from mgexp.figures.schedule import MAX_ROWS, draw_schedule
+from mgexp.figures.schedule import draw_schedule
 from mgexp.figures.scores import (
     MANY_ROWS,
-    Gain,
     draw_accuracy,
     draw_equal_flops,
     draw_gains,
     draw_speed_up,
-    gains_of,
 )
 from mgexp.figures.seconds import draw_seconds
 from mgexp.figures.style import PrintFigure, printed, row_label
-from mgexp.results.gallery import gallery_html, mistakes_table, read_mistakes
+from mgexp.plan.row_schedules import RowSchedule, load_schedules
 from mgexp.results.html import Picture
 from mgexp.results.load import load_comparison
-from mgexp.results.model import Comparison, Row
-from mgexp.results.report import render, write_report
-from mgexp.results.schedules import RowSchedule, load_schedules
+from mgexp.results.mistakes import read_mistakes
+from mgexp.results.model import Comparison, Pair, Row, row_order
+from mgexp.results.pages import write_report
+from mgexp.results.report import render
 from mgexp.run.folder import RUNS, RunsDir
 from mgexp.text import counted
 
 MAX_CLASSES_DRAWN = 50
 """The most classes in the confusion figure. Assumption: with more classes, its squares are too small to read."""
 
-WORDS = {
-    "accuracy": (
-        "{metric} over training FLOPs, steps and time",
-        "Above: final evaluations. A small point is a seed; a large point is their mean with its 95 % interval. A "
-        "hollow point is a row with one seed, which has no interval. Below: {a_line} through the evaluations "
-        "during training, which may use fewer videos; small points are the final ones. The axes do not begin at "
-        "0.",
-    ),
-    "speed_up": (
-        "speed-up against {metric}",
-        "A small point is a seed against the same seed of the row that it is compared with, which is the baseline "
-        "where the legend names no other. A large point is the geometric mean of the ratios and the mean "
-        "difference, with their 95 % intervals. A hollow point is a row with one seed, which has no interval. In "
-        "the tinted half a row is less accurate than what it is compared with.",
-    ),
-    "gains": (
-        "{metric} of each row against the row that it is compared with",
-        "A small point is a seed against the same seed of the row that it is compared with. A large point is the "
-        "mean with its 95 % interval, which the panel may cut off. A hollow point is a row with one seed, which "
-        "has no interval. An arrow is a row that loses more than 15 points. On the right: how many times "
-        "fewer training FLOPs the row takes. In the tinted half a row is less accurate than what it is compared "
-        "with.",
-    ),
-    "equal_flops": (
-        "{metric} against baselines with as many FLOPs",
-        "Squares are the baseline: the whole one, and those with fewer epochs. Each row is compared with the one "
-        "that takes as many FLOPs. Small points are seeds. Bars are 95 % intervals of the difference to the "
-        "baseline with as many FLOPs and the same seed.",
-    ),
-    "seconds": (
-        "seconds of each row by what they were spent on",
-        "Left: mean seconds over seeds. The training clock counts what is in colour; the rest of the program is "
-        "grey. Right: training FLOPs per second without the first use of shapes; points are seeds.",
-    ),
-    "schedule": (
-        "schedules of the rows, step by step",
-        "Thin lines are the shapes that a phase takes in turn, thick lines their mean. A dotted line starts a new "
-        "stage of the learning rate; with the long cycle, the last stage is fine-tuning. Clips a second per "
-        "TFLOP/s is what the loader must deliver while the devices train at 10¹² FLOPs a second. Rows with equal "
-        f"schedules are drawn once. If there are more than {MAX_ROWS}, the first {MAX_ROWS - 1} and the last are "
-        "drawn.",
-    ),
-    "confusion": (
-        "which classes are taken for which",
-        "Each line is a class. It shows how many percent of its videos are taken for each class (column).",
-    ),
-}
+WORDS = yaml.safe_load(Path(__file__).with_name("captions.yaml").read_text(encoding="utf-8"))
 """For each figure: a description for readers who cannot see it, and its caption."""
 
 
@@ -102,22 +56,9 @@ def report_with_figures(
     # The runs of a project lie in its folder runs/.
     whole = folder.resolve()
     place = whole.parent if whole.name == RUNS else whole
-    lines = mistakes_table(mistakes)
-    text = render(place.name, comparison, pictures, expected_rows, lines, _claim(place))
-    write_report(RunsDir(output or folder), text, pictures, gallery_html(mistakes))
-
-
-def _claim(folder: Path) -> list[str]:
-    """Say where the claim and the verdicts of a folder's study are; nothing if the folder has no study."""
-    if not (folder / STUDY_YAML).is_file():
-        return []
-    claim, page = (
-        f"`{folder.name}/{name}`" for name in (STUDY_YAML, RunsDir(folder).readme_md.name)
-    )
-    return [
-        f"The claim is in {claim}, and `tools/study.py` writes the verdicts on it into {page}.",
-        "",
-    ]
+    study = place.name if (place / STUDY_YAML).is_file() else ""
+    text = render(place.name, comparison, pictures, expected_rows, mistakes, study)
+    write_report(RunsDir(output or folder), text, pictures)
 
 
 def load_results(folder: Path) -> tuple[Comparison, tuple[RowSchedule, ...]]:
@@ -131,30 +72,34 @@ def load_results(folder: Path) -> tuple[Comparison, tuple[RowSchedule, ...]]:
     yamls = {path.stem: path for path in row_yamls(folder)}
     # A run folder holds the whole configuration. All seeds of a row have the same schedule, so take any of them.
     yamls = yamls or {row: run.config_yaml for row, _, run in RunsDir(folder).runs()}
-    return comparison, load_schedules(comparison, yamls)
+    names = sorted(yamls, key=row_order)
+    rows = load_schedules({name: yamls[name] for name in names}, comparison.num_train_videos)
+    return comparison, rows
 
 
 def draw_figures(
     comparison: Comparison,
     rows: Sequence[RowSchedule],
-    gains: Sequence[Gain] | None = None,
+    pairs: Sequence[Pair] | None = None,
     margin: float | None = None,
 ) -> list[Picture]:
     """Draw every figure for which the finished runs and the schedules have the numbers.
 
-    ``gains`` and ``margin`` are those of a study, see `draw_speed_up`.
+    ``pairs`` and ``margin`` are those of a study, see `draw_speed_up`.
     """
-    gains = gains_of(comparison) if gains is None else gains
+    if pairs is None:
+        pairs = [comparison.pair(row) for row in comparison.compared]
+    pairs = [pair for pair in pairs if pair.runs]
     figures = {}
     if comparison.finished:
-        figures["accuracy"] = draw_accuracy(comparison, rows)
+        figures["accuracy"] = draw_accuracy(comparison)
     if comparison.timed.finished:
         figures["seconds"] = draw_seconds(comparison.timed)
-    if len(gains) > MANY_ROWS:
-        figures["gains"] = draw_gains(gains, margin)
-    elif gains:
-        figures["speed_up"] = draw_speed_up(comparison, gains, margin)
-    if comparison.compared_at_equal_flops:
+    if len(pairs) > MANY_ROWS:
+        figures["gains"] = draw_gains(pairs, margin)
+    elif pairs:
+        figures["speed_up"] = draw_speed_up(comparison, pairs, margin)
+    if comparison.equal_flops:
         figures["equal_flops"] = draw_equal_flops(comparison)
     if rows:
         figures["schedule"] = draw_schedule(rows, [row.name for row in comparison.rows])
@@ -172,7 +117,11 @@ def _picture(
     """Give a figure its words."""
     is_mean = len(comparison.finished) > MANY_ROWS
     a_line = "a line per row, the mean of its seeds," if is_mean else "a line per seed"
-    alt, caption = (words.format(metric=comparison.metric, a_line=a_line) for words in WORDS[name])
+    words = {
+        kind: text.format(metric=comparison.metric, a_line=a_line)
+        for kind, text in WORDS[name].items()
+    }
+    alt, caption = words["alt"], words["caption"]
     if name in {"speed_up", "gains"} and margin is not None:
         caption += f" The dashed line is the margin of {counted(margin, 'point')}."
     if name == "accuracy" and len(comparison.timed.runs) < len(comparison.runs):
@@ -191,7 +140,7 @@ def drawn_before(folder: Path, comparison: Comparison, margin: float | None) -> 
 
 def remove_others(folder: Path, pictures: Sequence[Picture]) -> None:
     """Remove the figures of an earlier page of a folder that ``pictures`` no longer has."""
-    for name in WORDS.keys() - {one.name for one in pictures}:
+    for name in WORDS.keys() - {picture.name for picture in pictures}:
         for kind in ("png", "svg"):
             RunsDir(folder).figure(name, kind).unlink(missing_ok=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from statistics import fmean
 from typing import Literal, NamedTuple
 
@@ -12,7 +13,6 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 from mgexp.figures.style import (
     FAINT,
     PrintFigure,
-    ink,
     printed,
     quiet_grid,
     row_label,
@@ -21,11 +21,13 @@ from mgexp.figures.style import (
 )
 from mgexp.multigrid.phases import Phase
 from mgexp.multigrid.shapes import BatchShape
+from mgexp.plan.row_schedules import RowSchedule
 from mgexp.results.model import COARSE_CONTROL
-from mgexp.results.schedules import RowSchedule
 
 MAX_ROWS = 4
 """The most rows side by side in a figure. Assumption: nobody can read panels narrower than 4 cm."""
+MAX_LR_STEPS = 400
+"""The learning rate is drawn at about this many steps. A panel of a few centimetres cannot show more."""
 
 
 class Panel(NamedTuple):
@@ -90,7 +92,7 @@ def draw_schedule(rows: Sequence[RowSchedule], names: Sequence[str] = ()) -> Pri
             colour = styles[row.name].colour
             schedule = row.schedule
             fewer = f" ({schedule.step_saving:.2f}× fewer)" if schedule.step_saving > 1.005 else ""
-            column[0].set_title(row_label(row.name), weight="bold", color=ink(colour), pad=13)
+            column[0].set_title(row_label(row.name), weight="bold", pad=13)
             column[0].text(
                 *(0, 1.06, f"{schedule.total_steps:,} steps{fewer}"),
                 transform=column[0].transAxes,
@@ -102,8 +104,9 @@ def draw_schedule(rows: Sequence[RowSchedule], names: Sequence[str] = ()) -> Pri
             _draw_rates(column[-1], row, colour)
             for axes in column:
                 quiet_grid(axes, "y")
-                for step in row.stage_starts():
-                    axes.axvline(step, color=FAINT, lw=0.6, ls=(0, (1, 2)))
+                for before, phase in pairwise(schedule.phases):
+                    if phase.stage != before.stage:
+                        axes.axvline(phase.start_step, color=FAINT, lw=0.6, ls=(0, (1, 2)))
         for line, panel in zip(grid[:-1], panels, strict=True):
             _scale(line[0], panel, shown)
         grid[-1][0].set_ylabel("learning rate")
@@ -128,12 +131,15 @@ def _draw_levels(axes: Axes, row: RowSchedule, panel: Panel, colour: str) -> Non
 
 
 def _draw_rates(axes: Axes, row: RowSchedule, colour: str) -> None:
-    """Draw the learning rate, and give the column its axis of steps."""
-    steps, rates = zip(*row.learning_rates(), strict=True)
-    axes.plot(steps, rates, color=colour, lw=1.2)
+    """Draw the learning rate at both ends of every phase and between them. Give the column its axis of steps."""
+    schedule = row.schedule
+    ends = {s for phase in schedule.phases for s in (phase.start_step, phase.end_step - 1)}
+    stride = max(1, schedule.total_steps // MAX_LR_STEPS)
+    steps = sorted({*ends, *range(0, schedule.total_steps, stride)})
+    axes.plot(steps, [schedule.plan_at(step).lr for step in steps], color=colour, lw=1.2)
     # The rate falls by a factor from stage to stage, which is the same distance each time on this scale.
     axes.set_yscale("log")
-    axes.set_xlim(0, row.schedule.total_steps)
+    axes.set_xlim(0, schedule.total_steps)
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     axes.xaxis.set_major_formatter(
         FuncFormatter(lambda step, _: f"{step / 1000:g}k" if step >= 10_000 else f"{step:,.0f}")
@@ -149,13 +155,16 @@ def _scale(axes: Axes, panel: Panel, rows: Sequence[RowSchedule]) -> None:
         axes.set_ylim(0, 1.2 * axes.get_ylim()[1])
         axes.yaxis.set_major_locator(MaxNLocator(4))
         return
-    found = sorted(
-        {v for row in rows for one in row.schedule.phases for v in panel.levels(row, one)}
-    )
+    levels: set[float] = set()
+    for row in rows:
+        for phase in row.schedule.phases:
+            levels.update(panel.levels(row, phase))
+    lowest, *others = sorted(levels)
+    highest = max(levels)
     # Labels of ticks overlap when the ticks are closer than about a seventh of the axis. Leave such ticks out.
-    apart = max(1.15, (found[-1] / found[0]) ** (1 / 7))
-    ticks = found[:1]
-    for level in found[1:]:
+    apart = max(1.15, (highest / lowest) ** (1 / 7))
+    ticks = [lowest]
+    for level in others:
         if level >= ticks[-1] * apart:
             ticks.append(level)
     axes.set_yscale("log", base=2)
@@ -163,7 +172,7 @@ def _scale(axes: Axes, panel: Panel, rows: Sequence[RowSchedule]) -> None:
     # Without this, Matplotlib would add labels between the levels.
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(_short))
-    axes.set_ylim(found[0] / 1.3, found[-1] * 1.3)
+    axes.set_ylim(lowest / 1.3, highest * 1.3)
 
 
 def _short(value: float, _: object) -> str:

@@ -18,7 +18,6 @@ from mgexp.figures.style import (
     draw_mean,
     draw_seeds,
     flops_axis,
-    ink,
     limits,
     printed,
     quiet_grid,
@@ -29,9 +28,8 @@ from mgexp.figures.style import (
     without_interval,
 )
 from mgexp.results.estimates import Estimate, estimate_score
-from mgexp.results.model import BASELINE, Comparison, Evaluation, Pair, Row, Run
-from mgexp.results.schedules import RowSchedule
-from mgexp.results.tables import points_text
+from mgexp.results.model import BASELINE, Comparison, Evaluation, Pair, Run
+from mgexp.results.texts import points_text
 
 LEAST_POINTS = 5.0
 """The least range of an axis of percent or points. Assumption: on a shorter one, half a point looks like a lot."""
@@ -55,49 +53,39 @@ class Scale(NamedTuple):
 
     label: str
     end: Callable[[Run], float | None]
-    at: Callable[[Row, Run, Evaluation], float | None]
+    at: Callable[[Run, Evaluation], float | None]
 
 
-def accuracy_scales(comparison: Comparison, rows: Sequence[RowSchedule]) -> tuple[Scale, ...]:
+def accuracy_scales(comparison: Comparison) -> tuple[Scale, ...]:
     """Return the axes over which accuracy is drawn: FLOPs, steps and seconds.
 
-    ``rows`` are the schedules, from which the FLOPs up to an evaluation are counted. If the schedule of a run is
-    unknown, or if the run took other steps or FLOPs, only the FLOPs at the end of the run are known. Seconds that
-    do not count, or of another machine than most, are unknown. An axis on which only one of several rows is known
-    is left out.
+    Seconds that do not count, or of another machine than most, are unknown. An axis on which only one of several
+    rows is known is left out.
     """
-    schedules = {row.name: row for row in rows}
     timed = {run.key for run in comparison.timed.runs}
     unit, flops_label = flops_axis(max(run.train_flops for run in comparison.runs))
 
-    def flops(row: Row, run: Run, one: Evaluation) -> float | None:
-        schedule = schedules.get(row.name)
-        known = schedule.flops_at(run, one) if schedule else None
+    def flops(run: Run, evaluation: Evaluation) -> float | None:
+        known = run.flops_at(evaluation)
         return None if known is None else known / unit
 
-    scales = (
+    def seconds(run: Run, evaluation: Evaluation) -> float | None:
+        return evaluation.train_seconds if run.key in timed else None
+
+    scales = [
         Scale(flops_label, lambda run: run.train_flops / unit, flops),
-        Scale("training steps", lambda run: run.steps, lambda _row, _run, one: one.step),
-        Scale(
-            "training time (seconds)",
-            lambda run: run.train_seconds if run.key in timed else None,
-            lambda _row, run, one: one.train_seconds if run.key in timed else None,
-        ),
-    )
-    least = min(2, len(comparison.finished))
-
-    def num_known(scale: Scale) -> int:
-        return sum(any(map(scale.end, row.runs.values())) for row in comparison.finished)
-
-    return tuple(scale for scale in scales if num_known(scale) >= least)
+        Scale("training steps", lambda run: run.steps, lambda _, evaluation: evaluation.step),
+    ]
+    if len(comparison.timed.finished) >= min(2, len(comparison.finished)):
+        label = "training time (seconds)"
+        end = lambda run: run.train_seconds if run.key in timed else None  # noqa: E731
+        scales.append(Scale(label, end, seconds))
+    return tuple(scales)
 
 
-def draw_accuracy(comparison: Comparison, rows: Sequence[RowSchedule]) -> PrintFigure:
-    """Draw the evaluations during training below, and the final ones above, enlarged and with intervals.
-
-    ``rows`` are as in `accuracy_scales`.
-    """
-    scales = accuracy_scales(comparison, rows)
+def draw_accuracy(comparison: Comparison) -> PrintFigure:
+    """Draw the evaluations during training below, and the final ones above, enlarged and with intervals."""
+    scales = accuracy_scales(comparison)
     styles = row_styles([row.name for row in comparison.rows])
     with printed():
         figure = PrintFigure(3.0)
@@ -121,8 +109,9 @@ def _draw_ends(
     finals = []
     # The control is not drawn. It ends so far below the other rows that they would all lie on one spot.
     for row in (comparison.baseline, *comparison.compared):
-        ends = [math.nan if at is None else at for at in map(scale.end, row.runs.values())]
-        known = [at for at in ends if not math.isnan(at)]
+        places = [scale.end(run) for run in row.runs.values()]
+        ends = [math.nan if place is None else place for place in places]
+        known = [place for place in places if place is not None]
         if final := estimate_score(row.scores):
             finals.append(final)
             # A seed whose place is unknown is in the mean accuracy, and has no point of its own.
@@ -142,13 +131,15 @@ def _draw_curves(
     is_mean = len(comparison.finished) > MANY_ROWS
     for row in comparison.finished:
         colour = styles[row.name].colour
-        lines = [line for run in row.runs.values() if (line := _curve(row, run, scale))]
+        lines = [line for run in row.runs.values() if (line := _curve(run, scale))]
         for line in [_mean_curve(lines)] if is_mean and lines else lines:
             axes.plot(*zip(*line, strict=True), color=colour, lw=0.9, alpha=0.75)
         ends = [(at, run.score) for run in row.runs.values() if (at := scale.end(run)) is not None]
         for at, score in [_mean_point(ends)] if is_mean and ends else ends:
             draw_seeds(axes, [at], [score], colour)
-    scores = [s for run in comparison.runs for s in (run.score, *(e.score for e in run.curve))]
+    scores = [
+        s for run in comparison.runs for s in (run.score, *(each.score for each in run.curve))
+    ]
     _limit_percent(axes, [], *scores)
     axes.set_xlim(left=0)
     axes.set_xlabel(scale.label)
@@ -156,11 +147,11 @@ def _draw_curves(
     quiet_grid(axes)
 
 
-def _curve(row: Row, run: Run, scale: Scale) -> list[Place]:
+def _curve(run: Run, scale: Scale) -> list[Place]:
     """List the evaluations during a run whose place on the axis is known."""
     # The line ends before the final point, because the final evaluation has more videos or views.
-    during = [one for one in run.curve if not one.full_protocol]
-    points = [(scale.at(row, run, one), one.score) for one in during]
+    during = [evaluation for evaluation in run.curve if not evaluation.full_protocol]
+    points = [(scale.at(run, evaluation), evaluation.score) for evaluation in during]
     return [(at, score) for at, score in points if at is not None]
 
 
@@ -182,86 +173,54 @@ def _limit_percent(axes: Axes, estimates: Sequence[Estimate], *scores: float) ->
 # --- speed-up against accuracy
 
 
-class Gain(NamedTuple):
-    """What a row gains over its ``base``, the row that it is compared with.
-
-    ``time`` is None if no pair of runs has seconds that can be compared. It may have fewer seeds than ``points``.
-    ``timed_points`` are the points of its seeds.
-    """
-
-    name: str
-    base: str
-    time: Estimate | None
-    flops: Estimate
-    points: Estimate
-    timed_points: tuple[float, ...]
-
-    @property
-    def is_far(self) -> bool:
-        """Whether the row loses so much that `draw_gains` shows an arrow."""
-        return self.points.mean < -LARGEST_LOSS
-
-    @property
-    def words(self) -> str:
-        """The entry of the row in the legend."""
-        flops = f"FLOPs {self.flops.mean:.2f}×"
-        ratios = f"{self.time.mean:.2f}× ({flops})" if self.time else flops
-        base = "" if self.base == BASELINE else f" against {row_label(self.base)}"
-        return f"{row_label(self.name)}{base}: {ratios}, {points_text(self.points.mean)} points"
-
-
-def gain_of(pair: Pair) -> Gain | None:
-    """Return what the row of ``pair`` gains; None if nothing can be compared."""
-    if not (pair.flop_saving and pair.difference):
-        return None
-    points = pair.timed.difference.each if pair.timed.difference else ()
-    return Gain(
-        pair.own.name, pair.base.name, pair.speed_up, pair.flop_saving, pair.difference, points
-    )
-
-
-def gains_of(comparison: Comparison) -> list[Gain]:
-    """List the gain of each row that can be compared with the baseline."""
-    pairs = [comparison.pair(row) for row in comparison.compared]
-    return [gain for pair in pairs if (gain := gain_of(pair))]
-
-
 def draw_speed_up(
-    comparison: Comparison, gains: Sequence[Gain] | None = None, margin: float | None = None
+    comparison: Comparison, pairs: Sequence[Pair] | None = None, margin: float | None = None
 ) -> PrintFigure:
-    """Draw a point for each gain, over training time and over FLOPs. The default is `gains_of` the comparison.
+    """Draw a point for each pair, over training time and over FLOPs. The default are all rows with the baseline.
 
     Small points are seeds. Bars are 95 % intervals; the panel may cut them off. A hollow point is one seed without
     an interval. Points in the tinted half are less accurate than what they are compared with. With ``margin``, a
     dashed line shows how many points a row may lose.
     """
     styles = row_styles([row.name for row in comparison.rows])
-    gains = gains_of(comparison) if gains is None else gains
-    # The mean is that of all seeds in both panels. The left one shows the seeds whose seconds count.
-    over_time = [
-        (styles[one.name], one.time, replace(one.points, each=one.timed_points))
-        for one in gains
-        if one.time
-    ]
-    over_flops = [(styles[one.name], one.flops, one.points) for one in gains]
-    handles = [styles[one.name].handle(one.words) for one in gains]
+    pairs = [comparison.pair(row) for row in comparison.compared] if pairs is None else pairs
+    over_time, over_flops, handles = [], [], []
+    for pair in pairs:
+        style, points, flops = styles[pair.own.name], pair.difference, pair.flop_saving
+        if points is None or flops is None:
+            continue
+        handles.append(style.handle(_legend(pair, points, flops)))
+        over_flops.append((style, flops, points))
+        if pair.speed_up and pair.timed.difference:
+            # The mean is that of all seeds in both panels. The left one shows the seeds whose seconds count.
+            shown = replace(points, each=pair.timed.difference.each)
+            over_time.append((style, pair.speed_up, shown))
     with printed():
         figure = PrintFigure(2.5)
         left, right = figure.subplots(1, 2, sharey=True)
         lowest = 0.0 if margin is None else -margin
         # The panels share their vertical axis, so its limits are those of all points. The tint below 0 needs them.
-        points = [one.points for one in gains]
-        left.set_ylim(*limits(points, 0.0, lowest, least_span=LEAST_POINTS))
+        every = [points for _, _, points in over_flops]
+        left.set_ylim(*limits(every, 0.0, lowest, least_span=LEAST_POINTS))
         _draw_gains(left, over_time, styles[BASELINE], margin)
         _draw_gains(right, over_flops, styles[BASELINE], margin)
         left.set_xlabel("speed-up in training time")
         right.set_xlabel("saving of training FLOPs")
         base, words = "the baseline", "baseline"
-        if any(one.base != BASELINE for one in gains):
+        if any(pair.base.name != BASELINE for pair in pairs):
             base, words = "another row", "the row that another is compared with"
         left.set_ylabel(f"{comparison.metric} against {base} (points)")
         figure.add_legend([styles[BASELINE].handle(words), *handles])
     return figure
+
+
+def _legend(pair: Pair, points: Estimate, flops: Estimate) -> str:
+    """Write the entry of a row in the legend."""
+    ratios = f"FLOPs {flops.mean:.2f}×"
+    if pair.speed_up:
+        ratios = f"{pair.speed_up.mean:.2f}× ({ratios})"
+    base = "" if pair.base.name == BASELINE else f" against {row_label(pair.base.name)}"
+    return f"{row_label(pair.own.name)}{base}: {ratios}, {points_text(points.mean)} points"
 
 
 def _draw_gains(
@@ -290,17 +249,35 @@ def _draw_gains(
     quiet_grid(axes)
 
 
-def draw_gains(gains: Sequence[Gain], margin: float | None = None) -> PrintFigure:
-    """Draw a line for each gain, for studies of MANY_ROWS: below the row that it is compared with, the best first.
+class Line(NamedTuple):
+    """A line of `draw_gains`: a row with its difference and its saving of FLOPs, or a heading without them."""
+
+    label: str
+    points: Estimate | None = None
+    flops: Estimate | None = None
+
+    @property
+    def place(self) -> float:
+        """The mean difference."""
+        return self.points.mean if self.points else 0.0
+
+
+def draw_gains(pairs: Sequence[Pair], margin: float | None = None) -> PrintFigure:
+    """Draw a line for each pair, for studies of MANY_ROWS: below the row that it is compared with, the best first.
 
     Small points are seeds. Bars are 95 % intervals; the panel may cut them off. A row that loses more than
     LARGEST_LOSS is an arrow with its number. With ``margin``, a dashed line shows how many points a row may lose.
     """
-    lines: list[Gain | str] = []
-    for base in dict.fromkeys(one.base for one in gains):
-        own = [one for one in gains if one.base == base]
-        lines += [f"against {row_label(base)}", *sorted(own, key=lambda one: -one.points.mean)]
-    seeds = [value for one in gains if not one.is_far for value in one.points.each]
+    lines: list[Line] = []
+    for base in dict.fromkeys(pair.base.name for pair in pairs):
+        own = [
+            Line(row_label(pair.own.name), pair.difference, pair.flop_saving)
+            for pair in pairs
+            if pair.base.name == base
+        ]
+        lines += [Line(f"against {row_label(base)}"), *sorted(own, key=lambda line: -line.place)]
+    near = [line.points for line in lines if line.points and line.place >= -LARGEST_LOSS]
+    seeds = [value for points in near for value in points.each]
     with printed():
         figure = PrintFigure(0.5 + 0.16 * len(lines))
         axes = figure.subplots()
@@ -310,11 +287,10 @@ def draw_gains(gains: Sequence[Gain], margin: float | None = None) -> PrintFigur
         axes.axvline(0, color=COLOURS[BASELINE], lw=0.7, zorder=1)
         if margin is not None:
             axes.axvline(-margin, color=COLOURS[BASELINE], lw=0.9, ls=(0, (4, 2)), zorder=1)
-        names = [row_label(line.name) if isinstance(line, Gain) else line for line in lines]
-        axes.set_yticks([-place for place in range(len(lines))], names)
-        for place, (line, label) in enumerate(zip(lines, axes.get_yticklabels(), strict=True)):
-            if isinstance(line, Gain):
-                _draw_gain(axes, line, -place)
+        axes.set_yticks([-n for n in range(len(lines))], [line.label for line in lines])
+        for number, (line, label) in enumerate(zip(lines, axes.get_yticklabels(), strict=True)):
+            if line.points and line.flops:
+                _draw_gain(axes, line.points, line.flops, -number)
             else:
                 label.set_fontstyle("italic")
         axes.tick_params(axis="y", length=0)
@@ -324,17 +300,16 @@ def draw_gains(gains: Sequence[Gain], margin: float | None = None) -> PrintFigur
     return figure
 
 
-def _draw_gain(axes: Axes, gain: Gain, height: float) -> None:
+def _draw_gain(axes: Axes, points: Estimate, flops: Estimate, height: float) -> None:
     """Draw the points of a row at ``height``, and its FLOPs at the right edge."""
     style = RowStyle(COLOURS["long"], "o")
     along = axes.get_yaxis_transform()
-    if gain.is_far:
-        words = f"◀ {points_text(gain.points.mean)}"
+    if points.mean < -LARGEST_LOSS:
+        words = f"◀ {points_text(points.mean)}"
         axes.text(0.005, height, words, transform=along, va="center", color=style.colour)
     else:
-        draw_mean(axes, gain.points, without_interval([height] * len(gain.points.each)), style)
-    flops = f"{gain.flops.mean:.2f}×"
-    axes.text(1.01, height, flops, transform=along, va="center", color=QUIET)
+        draw_mean(axes, points, without_interval([height] * len(points.each)), style)
+    axes.text(1.01, height, f"{flops.mean:.2f}×", transform=along, va="center", color=QUIET)
 
 
 # --- at equal FLOPs
@@ -352,7 +327,7 @@ def draw_equal_flops(comparison: Comparison) -> PrintFigure:
         left, right = figure.subplots(1, 2)
         _draw_scores(left, comparison, styles)
         _draw_differences(right, comparison, styles)
-        rows = comparison.compared_at_equal_flops
+        rows = [pair.own for pair in comparison.equal_flops]
         baseline = styles[BASELINE].handle("baseline, whole and with fewer epochs", 1)
         figure.add_legend(
             [baseline, *(styles[row.name].handle(row_label(row.name)) for row in rows)]
@@ -363,8 +338,8 @@ def draw_equal_flops(comparison: Comparison) -> PrintFigure:
 def _draw_scores(axes: Axes, comparison: Comparison, styles: Mapping[str, RowStyle]) -> None:
     """Draw the seeds of each row and their mean over its FLOPs, and a line through the baselines."""
     baselines = [row for row in (comparison.baseline, *comparison.shorter) if row.runs]
-    rows = comparison.compared_at_equal_flops
-    flops = {row.name: row.mean(lambda run: run.train_flops) for row in (*baselines, *rows)}
+    rows = [pair.own for pair in comparison.equal_flops]
+    flops = {row.name: row.mean("train_flops") for row in (*baselines, *rows)}
     unit, label = flops_axis(max(flops.values()))
     baselines.sort(key=lambda row: flops[row.name])
     axes.plot(
@@ -390,9 +365,9 @@ def _draw_scores(axes: Axes, comparison: Comparison, styles: Mapping[str, RowSty
 
 def _draw_differences(axes: Axes, comparison: Comparison, styles: Mapping[str, RowStyle]) -> None:
     """Draw a line for each row, the first on top: the points that it gains over the baseline of as many FLOPs."""
-    pairs = map(comparison.pair_of_equal_flops, comparison.compared_at_equal_flops)
-    found = {pair.own.name: pair.difference for pair in pairs if pair.difference}
-    for place, (name, difference) in enumerate(found.items()):
+    pairs = comparison.equal_flops
+    differences = {pair.own.name: pair.difference for pair in pairs if pair.difference}
+    for place, (name, difference) in enumerate(differences.items()):
         height = without_interval([-place] * len(difference.each))
         draw_mean(axes, difference, height, styles[name])
         axes.annotate(
@@ -402,13 +377,14 @@ def _draw_differences(axes: Axes, comparison: Comparison, styles: Mapping[str, R
             textcoords="offset points",
             ha="center",
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
-            color=ink(styles[name].colour),
         )
-    axes.set_xlim(*limits([*found.values()], 0.0, least_span=LEAST_POINTS))
+    axes.set_xlim(*limits([*differences.values()], 0.0, least_span=LEAST_POINTS))
     # There is more room above a line than below it, for the number of the line.
-    axes.set_ylim(0.4 - len(found), 0.6)
+    axes.set_ylim(0.4 - len(differences), 0.6)
     axes.axvline(0, color=COLOURS[BASELINE], lw=0.7, zorder=1)
-    axes.set_yticks([-place for place in range(len(found))], [row_label(name) for name in found])
+    axes.set_yticks(
+        [-place for place in range(len(differences))], [row_label(name) for name in differences]
+    )
     axes.set_xlabel(f"{comparison.metric} gained at equal FLOPs (points)")
     round_numbers(axes.xaxis, 6, signed)
     quiet_grid(axes, "x")

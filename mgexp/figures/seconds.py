@@ -39,10 +39,10 @@ class Part(NamedTuple):
 PARTS = (
     Part("training steps", "#56B4E9", lambda run: run.steady_seconds - run.input_wait_seconds),
     Part("waiting for input", "#CC79A7", lambda run: run.input_wait_seconds),
-    Part("first use of a shape", "#009E73", lambda run: run.other_seconds["shape_warmup"]),
-    Part("evaluation", "#707070", lambda run: run.other_seconds["evaluate"]),
-    Part("precise BN", "#9A9A9A", lambda run: run.other_seconds["precise_bn"]),
-    Part("checkpoints", "#404040", lambda run: run.other_seconds["checkpoint"]),
+    Part("first use of a shape", "#009E73", lambda run: run.shape_warmup_seconds),
+    Part("evaluation", "#707070", lambda run: run.evaluate_seconds),
+    Part("precise BN", "#9A9A9A", lambda run: run.precise_bn_seconds),
+    Part("checkpoints", "#404040", lambda run: run.checkpoint_seconds),
     Part("start-up and the rest", "#C8C8C8", lambda run: run.rest_seconds),
 )
 
@@ -70,10 +70,10 @@ def _draw_bars(axes: Axes, comparison: Comparison) -> None:
     for place, row in enumerate(comparison.finished):
         left = 0.0
         for part in PARTS:
-            seconds = row.mean(part.seconds)
+            seconds = fmean(part.seconds(run) for run in row.runs.values())
             axes.barh(place, seconds, left=left, height=0.66, color=part.colour, lw=0)
             left += seconds
-        ends = row.each(lambda run: run.program_seconds)
+        ends = row.each("program_seconds")
         if len(ends) > 1:
             # The sum of the parts is rounded, so it may lie outside of two ends that are equal.
             arms = [[max(0.0, left - min(ends))], [max(0.0, max(ends) - left)]]
@@ -81,7 +81,7 @@ def _draw_bars(axes: Axes, comparison: Comparison) -> None:
                 left, place, xerr=arms,
                 color="black", elinewidth=0.8, capsize=2, capthick=0.8,
             )  # fmt: skip
-        training = row.mean(lambda run: run.train_seconds)
+        training = row.mean("train_seconds")
         _write(axes, max(ends), place, f"{left:,.0f} s, training {training:,.0f} s")
     axes.set_xlabel("seconds of the program; line: range")
     longest = axes.get_xlim()[1]

@@ -7,16 +7,15 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import matplotlib as mpl
-import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
@@ -55,51 +54,8 @@ MOST_INTERVAL = 1.5
 two or three seeds can be a hundred times as wide as this range, and then all points would lie on one spot. 1.5 is
 an assumption."""
 
-STYLE: dict[Any, Any] = {
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": FAINT,
-    "axes.labelcolor": QUIET,
-    "axes.titlesize": 11,
-    "axes.titlelocation": "left",
-    "axes.titlepad": 10,
-    "xtick.color": FAINT,
-    "ytick.color": FAINT,
-    "xtick.labelcolor": QUIET,
-    "ytick.labelcolor": QUIET,
-}
-"""For pictures on a screen, 10 inches wide."""
-
-PRINT: dict[Any, Any] = {
-    **STYLE,
-    "font.size": 7,
-    "axes.titlesize": 7.5,
-    "axes.titlepad": 5,
-    "axes.labelsize": 7,
-    "axes.labelpad": 2.5,
-    "axes.linewidth": 0.6,
-    "xtick.labelsize": 6.5,
-    "ytick.labelsize": 6.5,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
-    "xtick.major.pad": 2,
-    "ytick.major.pad": 2,
-    "legend.fontsize": 6.5,
-    "legend.frameon": False,
-    "xtick.minor.size": 0,
-    "ytick.minor.size": 0,
-    "lines.linewidth": 1.1,
-    # Text stays text: its outlines would be half of a file. Words in Verdana, which Windows and macOS have, are as
-    # wide as in DejaVu Sans.
-    "svg.fonttype": "none",
-    "font.sans-serif": ["DejaVu Sans", "Verdana"],
-    # Without a salt the names in an SVG are random, and the same picture is a new file each time.
-    "svg.hashsalt": "mgexp",
-}
-"""For figures in a paper."""
+PRINT = Path(__file__).with_name("print.mplstyle")
+"""The style of figures in a paper."""
 
 
 class PrintFigure(Figure):
@@ -113,15 +69,13 @@ class PrintFigure(Figure):
 
     def add_legend(self, handles: Sequence[Artist]) -> None:
         """Place the legend in lines above the panels. The figure becomes higher. The panels keep their size."""
-        names = [str(handle.get_label()) for handle in handles]
-        # Take as few lines as possible. In inches at 6.5 points (measured), a letter of the default font takes
-        # 0.047 on average, a mark and the space between columns take 0.4, and a line takes 0.14.
-        for num_lines in range(1, len(names) + 1):
-            columns = np.array_split(names, math.ceil(len(names) / num_lines))
-            if sum(0.047 * max(map(len, column)) + 0.4 for column in columns) <= WIDTH_INCHES:
-                break
+        longest = max(len(str(handle.get_label())) for handle in handles)
+        # In inches at 6.5 points (measured), a letter of the default font takes 0.047 on average, a mark and the
+        # space between columns take 0.4, and a line takes 0.14.
+        columns = max(1, int(WIDTH_INCHES / (0.047 * longest + 0.4)))
+        num_lines = math.ceil(len(handles) / columns)
         self.set_figheight(self.get_figheight() + 0.14 * num_lines + 0.1)
-        self.legend(handles=handles, loc="outside upper left", ncols=len(columns),
+        self.legend(handles=handles, loc="outside upper left", ncols=math.ceil(len(handles) / num_lines),
                     handlelength=1.2, columnspacing=1.4, borderpad=0.2)  # fmt: skip
 
     def file(self, kind: Kind) -> bytes:
@@ -158,7 +112,7 @@ def without_padding(svg: bytes) -> bytes:
 @contextmanager
 def printed() -> Iterator[None]:
     """Use the style of print for all figures that are made or saved inside this context."""
-    with mpl.rc_context(PRINT):
+    with mpl.rc_context(fname=PRINT):
         yield
 
 
@@ -193,21 +147,6 @@ def row_label(name: str) -> str:
     return LABELS.get(name, name)
 
 
-def ink(colour: str) -> str:
-    """Darken a colour until text in it can be read on white (a contrast of 4.5, WCAG 2.2)."""
-    red, green, blue = to_rgb(colour)
-    # WCAG defines contrast with 0.05 added to both luminances, and white has the luminance 1.
-    while 1.05 / (_luminance(red, green, blue) + 0.05) < 4.5:
-        red, green, blue = 0.95 * red, 0.95 * green, 0.95 * blue
-    return to_hex((red, green, blue))
-
-
-def _luminance(*channels: float) -> float:
-    """Compute the relative luminance of sRGB, as WCAG 2.2 defines it."""
-    linear = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
-    return sum(part * one for part, one in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-
-
 # --- points with intervals
 
 
@@ -222,12 +161,12 @@ def draw_mean(axes: Axes, x: Estimate, y: Estimate, style: RowStyle) -> None:
     With one seed, neither ``x`` nor ``y`` has an interval. Then there is only the large point, and it is hollow.
     """
     bars = []
-    for one in (x, y):
-        low, high = one.interval or (one.mean, one.mean)
+    for estimate in (x, y):
+        low, high = estimate.interval or (estimate.mean, estimate.mean)
         # Rounding can put the end of an interval of equal numbers on the wrong side by 1e-16. Matplotlib refuses
         # a bar of negative length.
-        arms = [[max(0.0, one.mean - low)], [max(0.0, high - one.mean)]]
-        bars.append(arms if one.interval else None)
+        arms = [[max(0.0, estimate.mean - low)], [max(0.0, high - estimate.mean)]]
+        bars.append(arms if estimate.interval else None)
     axes.errorbar(
         x.mean, y.mean, xerr=bars[0], yerr=bars[1], fmt=style.marker, ms=4.4, mew=1, color=style.colour,
         mfc=style.colour if any(bars) else "white", elinewidth=0.9, capsize=2, capthick=0.9, zorder=4,
@@ -250,8 +189,11 @@ def limits(
     The axis has at least a range of ``least_span``. For the intervals, the range of the points counts as at least
     half a unit, because points that are equal have no range.
     """
-    values = [*points, *(value for one in estimates for value in one.each)]
-    ends = [end for one in estimates for end in one.interval or ()]
+    values: list[float] = [*points]
+    ends: list[float] = []
+    for estimate in estimates:
+        values += estimate.each
+        ends += estimate.interval or ()
     span = max(max(values) - min(values), 0.5)
     low = max(min(values + ends), min(values) - MOST_INTERVAL * span)
     high = min(max(values + ends), max(values) + MOST_INTERVAL * span)
@@ -264,7 +206,8 @@ def limits(
 
 def unit_of(largest: float) -> tuple[float, str]:
     """Choose a divisor for numbers up to ``largest``, and the prefix of the unit: (1e12, "T")."""
-    return next(one for one in SI_PREFIXES if largest >= one[0] or one is SI_PREFIXES[-1])
+    fitting = [(unit, prefix) for unit, prefix in SI_PREFIXES if unit <= largest]
+    return (*fitting, SI_PREFIXES[-1])[0]
 
 
 def flops_axis(largest: float) -> tuple[float, str]:

@@ -98,10 +98,15 @@ def count_macs(model: nn.Module, shapes: Collection[tuple[int, int]]) -> dict[tu
         raise InputError([f"the FLOPs of a run cannot be counted: {problem}"]) from problem
 
 
-def train_flops(schedule: Schedule, macs: dict[tuple[int, int], int]) -> int:
+def train_flops(
+    schedule: Schedule, macs: Mapping[tuple[int, int], int], end_step: int | None = None
+) -> int:
+    """Count the FLOPs of the training steps before ``end_step``, by default of all steps."""
     total = 0
     for phase in schedule.phases:
-        for shape, num_steps in phase.turns.steps_by_shape(phase.num_steps):
+        end = phase.end_step if end_step is None else min(end_step, phase.end_step)
+        num_in_phase = max(0, end - phase.start_step)
+        for shape, num_steps in phase.turns.steps_by_shape(num_in_phase):
             clips = num_steps * shape.clips(schedule.recipe.clips)
             total += clips * macs[shape.frames, shape.crop]
     return total * FLOPS_PER_MAC * TRAINING_PER_FORWARD

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 
 from mgexp.config.check import PLACE_KEYS, differing_keys, recipe_digest
@@ -22,7 +21,7 @@ from mgexp.results.load import (
 from mgexp.results.model import Comparison, Row, Run
 from mgexp.results.rows import WITHOUT_TABLE
 from mgexp.run.files import read_jsonl
-from mgexp.run.folder import SMOKE_GIVEN, ExperimentsDir, RunDir, RunsDir
+from mgexp.run.folder import ExperimentsDir, RunDir, RunsDir
 
 RESUMED_WITH_OVERRIDE = "was resumed with --override; train it again"
 
@@ -45,7 +44,7 @@ class Collected:
     refused: dict[Path, list[str]] = field(default_factory=dict)
 
 
-def store_runs(runs: Sequence[RunDir], experiments: ExperimentsDir) -> Collected:
+def store_runs(run_dirs: Sequence[RunDir], experiments: ExperimentsDir) -> Collected:
     """Store each finished run of a row beside its YAML, and export results.csv. May be called again at any time.
 
     A run may have another configuration than its YAML. It is "not a row" if the command line or a grid asked for
@@ -53,22 +52,23 @@ def store_runs(runs: Sequence[RunDir], experiments: ExperimentsDir) -> Collected
     """
     done = Collected()
     new: defaultdict[Path, dict[str, dict[int, Run]]] = defaultdict(lambda: defaultdict(dict))
-    for run_dir in runs:
+    for run_dir in run_dirs:
         if not run_dir.result_json.exists():
             done.unfinished.append(run_dir.root)
             continue
         try:
             run = read_run(run_dir)
-            if is_own(run_dir, run.experiment, experiments.root):
-                done.own.append(run_dir.root)
-                continue
             yaml = experiments.root / f"{run.experiment}.yaml"
             path = RunsDir(yaml.parent).stored_jsonl
+            is_without_table = run.experiment.partition("/")[0] in WITHOUT_TABLE
+            if run.is_smoke or is_without_table or not yaml.exists():
+                done.own.append(run_dir.root)
+                continue
             earlier = {**read_stored(path).row(yaml.stem).runs, **new[path][yaml.stem]}
             if run.seed in earlier and earlier[run.seed].finished_at >= run.finished_at:
                 done.skipped.append(run_dir.root)
                 continue
-            asked_for, problems = _differences(run_dir, yaml)
+            asked_for, problems = _compare(run_dir, yaml)
         except InputError as error:
             done.refused[run_dir.root] = list(error.problems)
             continue
@@ -83,40 +83,37 @@ def store_runs(runs: Sequence[RunDir], experiments: ExperimentsDir) -> Collected
     if done.added:
         for path, rows in new.items():
             if any(rows.values()):
-                add_to_store(path, [Row(name, found) for name, found in rows.items()])
+                add_to_store(path, [Row(name, runs) for name, runs in rows.items()])
         export_results(experiments)
     return done
 
 
-def is_own(run: RunDir, experiment: str, experiments_root: Path) -> bool:
-    """Return whether a run is of a user's own YAML or videos, or a smoke run. No table has such runs."""
-    if experiment.partition("/")[0] in WITHOUT_TABLE:
-        return True
-    if not (experiments_root / f"{experiment}.yaml").exists():
-        return True
-    return SMOKE_GIVEN in given_keys(read_jsonl(run.starts_jsonl))
-
-
-def _differences(run: RunDir, path: Path) -> tuple[list[str], list[str]]:
+def _compare(run_dir: RunDir, yaml: Path) -> tuple[list[str], list[str]]:
     """Compare a run with its YAML. Return the differences that were asked for, and every problem.
 
     The command line or a grid asks for a difference.
     """
     # The table promises that each number comes from the YAML beside it. So compare the run with the YAML of today,
     # and not with the YAML of the day on which the run started.
-    saved, now = from_yaml(run.config_yaml), dict(flatten(load_config(path)))
-    starts = read_jsonl(run.starts_jsonl)
-    given = {*given_keys(starts)}
+    saved, now = from_yaml(run_dir.config_yaml), dict(flatten(load_config(yaml)))
+    given = {*given_keys(read_jsonl(run_dir.starts_jsonl))}
     asked_for = [
         f"{key}: it was given {ours!r}, its YAML says {theirs!r}"
         for key, ours, theirs in _differing(saved, now)
         if key in given
     ]
-    problems = differences(saved, now)
-    # config.yaml has one set of values. After a resume with --override, some steps were trained with others.
-    if any(start["changes"] for start in starts):
-        problems.append(f"{run.starts_jsonl}: {RESUMED_WITH_OVERRIDE}")
-    return asked_for, problems
+    return asked_for, differences(saved, now) + _overrides(run_dir)
+
+
+def _differing(
+    run: Mapping[str, object], experiment: Mapping[str, object]
+) -> list[tuple[str, object, object]]:
+    """List (key, value of the run, value of the YAML) for each key that can change a result."""
+    return [
+        (key, ours, theirs)
+        for key, ours, theirs in differing_keys(run, experiment)
+        if key not in PLACE_KEYS or theirs != ""
+    ]
 
 
 def differences(run: Mapping[str, object], experiment: Mapping[str, object]) -> list[str]:
@@ -127,13 +124,11 @@ def differences(run: Mapping[str, object], experiment: Mapping[str, object]) -> 
     ]
 
 
-def _differing(
-    run: Mapping[str, object], experiment: Mapping[str, object]
-) -> Iterator[tuple[str, object, object]]:
-    """Yield (key, value of the run, value of the YAML) for each key that can change a result."""
-    for key, ours, theirs in differing_keys(run, experiment):
-        if key not in PLACE_KEYS or theirs != "":
-            yield key, ours, theirs
+def _overrides(run_dir: RunDir) -> list[str]:
+    """Say whether a run has steps of several configurations. config.yaml has one set of values."""
+    starts = read_jsonl(run_dir.starts_jsonl)
+    has_changed = any(start["changes"] for start in starts)
+    return [f"{run_dir.starts_jsonl}: {RESUMED_WITH_OVERRIDE}"] if has_changed else []
 
 
 # --- the runs of a study
@@ -166,69 +161,52 @@ def gather_runs(study: Study, run_dirs: Callable[[str, int], Iterable[RunDir]]) 
     """
     others: list[Run] = []
     refused: dict[Path, Sequence[str]] = {}
-    rows = []
+    rows = {}
     for name, path in study.yamls.items():
         # The YAML of a shorter baseline is written when its row has been measured.
         if not path.exists():
-            rows.append(Row(name))
+            rows[name] = Row(name)
             continue
         values = dict(flatten(load_config(path)))
-        recipe = recipe_digest(values)
-        runs: dict[int, Run] = {}
+        recipe, seeds = recipe_digest(values), range(study.num_seeds(name))
+        candidates: list[tuple[int, Run]] = []
         # A row of another folder may be stored there, by a study of that folder, and here.
         for place in dict.fromkeys((path.parent, study.folder)):
             for seed, run in read_stored(RunsDir(place).stored_jsonl).row(name).runs.items():
                 if run.recipe != recipe:
                     others.append(run)
-                elif seed < study.num_seeds(name):
-                    runs[seed] = _newest(run, runs.get(seed))
-        for seed in range(study.num_seeds(name)):
+                elif seed in seeds:
+                    candidates.append((seed, run))
+        for seed in seeds:
             for run_dir in run_dirs(name, seed):
-                if not run_dir.result_json.exists():
-                    continue
-                if not run_dir.evaluations_jsonl.exists():
-                    lost = f"{run_dir.evaluations_jsonl} is gone: restore it, or remove the folder"
-                    refused[run_dir.root] = [lost]
-                    continue
-                # A control adds an evaluation to a finished run.
-                files = (run_dir.result_json, run_dir.evaluations_jsonl)
-                run = _read_once(run_dir.root, *(path.stat().st_mtime_ns for path in files))
-                if problems := _problems(run_dir, run, seed, recipe, values):
-                    refused[run_dir.root] = problems
-                else:
-                    runs[seed] = _newest(run, runs.get(seed))
-        rows.append(Row(name, dict(sorted(runs.items()))))
-    own, shorter = (
-        tuple(row for row in rows if row.name in names)
-        for names in (study.names, study.budget_rows)
+                if run_dir.result_json.exists():
+                    run = read_run(run_dir)
+                    problems = _problems(run_dir, run, seed, values)
+                    if problems:
+                        refused[run_dir.root] = problems
+                    else:
+                        candidates.append((seed, run))
+        # If a run is stored and has a folder, the folder comes later and says more.
+        candidates.sort(key=lambda candidate: candidate[1].finished_at)
+        rows[name] = Row(name, dict(sorted(dict(candidates).items())))
+    comparison = Comparison(
+        tuple(rows[name] for name in study.names),
+        shorter=tuple(rows[name] for name in study.budget_rows),
     )
-    comparison = Comparison(own, shorter=shorter).timed_since(study.since)
-    return Gathered(comparison, tuple(others), refused)
+    return Gathered(comparison.timed_since(study.since), tuple(others), refused)
 
 
-def _newest(one: Run, other: Run | None) -> Run:
-    """Choose the newer of two runs of a seed. Of a run that is stored and has a folder, the folder says more."""
-    return one if other is None or one.finished_at >= other.finished_at else other
-
-
-@cache
-def _read_once(root: Path, *_stamps: int) -> Run:
-    """Read a run folder again only if its files have changed. A study looks at all of them after each run."""
-    return read_run(RunDir(root))
-
-
-def _problems(
-    run_dir: RunDir, run: Run, seed: int, recipe: str, values: Mapping[str, object]
-) -> Sequence[str]:
+def _problems(run_dir: RunDir, run: Run, seed: int, values: Mapping[str, object]) -> Sequence[str]:
     """List why a finished run is not that of ``seed`` of its YAML, which has the configuration ``values``."""
+    # Without its evaluations, a run would count as one that never reaches the target. Controls add evaluations.
+    if not run_dir.evaluations_jsonl.exists():
+        return [f"{run_dir.evaluations_jsonl} is gone: restore it, or remove the folder"]
     problems = []
     if run.seed != seed:
         problems.append(f"it is a copy: its result.json has seed {run.seed}, not {seed}; remove it")
-    if run.recipe != recipe:
+    if run.recipe != recipe_digest(values):
         problems += differences(from_yaml(run_dir.config_yaml), values)
-    if any(start["changes"] for start in read_jsonl(run_dir.starts_jsonl)):
-        problems.append(f"{run_dir.starts_jsonl}: {RESUMED_WITH_OVERRIDE}")
-    return problems
+    return problems + _overrides(run_dir)
 
 
 def store_gathered(study: Study, gathered: Gathered, class_names: tuple[str, ...]) -> Gathered:
@@ -242,8 +220,8 @@ def store_gathered(study: Study, gathered: Gathered, class_names: tuple[str, ...
     budget = RunsDir(study.folder / BUDGET).stored_jsonl
     # Names that do not fit must not reach the file, which the next call reads.
     where = study.classes if class_names else place
-    found = gathered.comparison.with_class_names(names, where)
-    for path, rows in ((place, found.rows), (budget, found.shorter)):
+    named = gathered.comparison.with_class_names(names, where)
+    for path, rows in ((place, named.rows), (budget, named.shorter)):
         if any(row.runs for row in rows):
             add_to_store(path, rows, names)
-    return replace(gathered, comparison=found)
+    return replace(gathered, comparison=named)

@@ -75,11 +75,11 @@ def estimate_ratio(ratios: Sequence[float]) -> Estimate | None:
 def estimate_score(scores: Sequence[float]) -> Estimate | None:
     """Estimate a mean in percent as `estimate_mean` does, with an interval that ends at 0 and 100."""
     # Student's t knows no ends. With few seeds, or near 100 %, its interval has values that no network can reach.
-    found = estimate_mean(scores)
-    if found is None or found.interval is None:
-        return found
-    low, high = found.interval
-    return replace(found, interval=(max(0.0, low), min(100.0, high)))
+    estimate = estimate_mean(scores)
+    if estimate is None or estimate.interval is None:
+        return estimate
+    low, high = estimate.interval
+    return replace(estimate, interval=(max(0.0, low), min(100.0, high)))
 
 
 def wilson_interval(percent: float, num_videos: int) -> tuple[float, float]:

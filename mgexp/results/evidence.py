@@ -98,13 +98,13 @@ def compare_videos(pair: Pair) -> VideoDifference | None:
     seeds = []
     for run, base in pair.runs:
         if run.videos and base.videos and run.videos.names_hash == base.videos.names_hash:
-            one, other = run.videos.correct, base.videos.correct
-            lists[run.videos.names_hash].append(one.astype(np.int8) - other.astype(np.int8))
+            own, other = run.videos.correct, base.videos.correct
+            lists[run.videos.names_hash].append(own.astype(np.int8) - other.astype(np.int8))
             seeds.append(run.seed)
     if not seeds:
         return None
-    every = [one for differences in lists.values() for one in differences]
-    over_seeds = estimate_mean([100 * float(one.mean()) for one in every])
+    every = [difference for differences in lists.values() for difference in differences]
+    over_seeds = estimate_mean([100 * float(difference.mean()) for difference in every])
     assert over_seeds is not None
     of_seeds = over_seeds.interval[1] - over_seeds.mean if over_seeds.interval else 0.0
     # The variance of the mean over all seeds, from the videos of each list.
@@ -115,15 +115,15 @@ def compare_videos(pair: Pair) -> VideoDifference | None:
         for differences in lists.values()
     )
     half = math.hypot(of_seeds, 100 * Z_95 * math.sqrt(variance))
-    if not any(one.any() for one in every):
+    if not any(difference.any() for difference in every):
         half = 300 / sum(len(of_list[0]) for of_list in lists.values())
     return VideoDifference(
         seeds=tuple(seeds),
         mean=over_seeds.mean,
         interval=(max(-100.0, over_seeds.mean - half), min(100.0, over_seeds.mean + half)),
-        num_gained=sum(int((one > 0).sum()) for one in every),
-        num_lost=sum(int((one < 0).sum()) for one in every),
-        num_videos=sum(len(one) for one in every),
+        num_gained=sum(int((difference > 0).sum()) for difference in every),
+        num_lost=sum(int((difference < 0).sum()) for difference in every),
+        num_videos=sum(len(difference) for difference in every),
     )
 
 
@@ -132,13 +132,19 @@ def compare_videos(pair: Pair) -> VideoDifference | None:
 
 def first_at(run: Run, target: float) -> Evaluation | None:
     """Return the first evaluation of a run whose score is at least ``target`` percent. None if it never is."""
-    return next((one for one in run.curve if one.score >= target), None)
+    return next((evaluation for evaluation in run.curve if evaluation.score >= target), None)
 
 
 def seconds_to(run: Run, target: float) -> float:
     """Return the training seconds until the score first reaches ``target``. A run that misses it has infinity."""
     first = first_at(run, target)
     return math.inf if first is None else first.train_seconds
+
+
+def flops_to(run: Run, target: float) -> float | None:
+    """Return the training FLOPs until the score first reaches ``target``, infinity for a miss. None if unknown."""
+    first = first_at(run, target)
+    return math.inf if first is None else run.flops_at(first)
 
 
 def speed_up_to(pair: Pair, cost: Callable[[Run], float]) -> float | None:

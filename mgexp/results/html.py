@@ -10,30 +10,12 @@ from urllib.parse import quote
 
 from markdown import Markdown
 
-STYLE = Path(__file__).parent / "assets" / "page.css"
+ASSETS = Path(__file__).parent / "assets"
 RAW_OR_LINK = ("html", "link", "reference", "short_reference", "autolink", "automail")
 """Markdown that a report never uses. `to_html` switches it off, so names of rows and classes stay plain text."""
 
 PLAIN_IN_SOURCE = ' "<>=:/;,()+*'
 """What an address of data in '' may contain as it is. Everything else but letters, digits, _ . - ~ is escaped."""
-
-PAGE = """\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy"
-  content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<title>{title}</title>
-<style>
-{style}</style>
-</head>
-<body>
-{body}
-</body>
-</html>
-"""
 
 
 @dataclass(frozen=True)
@@ -55,9 +37,9 @@ class Picture:
         return f"figures/{self.name}.png"
 
     @property
-    def markdown(self) -> list[str]:
-        """The lines that show it in the Markdown of a report, and an empty line."""
-        return [f"![{self.alt}]({self.link})", "", f"*{self.caption}*", ""]
+    def markdown(self) -> str:
+        """The lines that show it in Markdown."""
+        return f"![{self.alt}]({self.link})\n\n*{self.caption}*"
 
     @property
     def html(self) -> str:
@@ -69,8 +51,8 @@ class Picture:
         )
 
 
-def to_html(text: str, pictures: Sequence[Picture], gallery: str = "", heading: str = "") -> str:
-    """Turn the report in Markdown into a page. The HTML of the ``gallery`` follows the ``heading``."""
+def to_html(text: str, pictures: Sequence[Picture]) -> str:
+    """Turn a report in Markdown into a page."""
     converter = Markdown(extensions=["tables", "sane_lists", "fenced_code"])
     # Markdown keeps HTML as it is. The name of a class comes from a user's file and could contain a script.
     converter.preprocessors.deregister("html_block")
@@ -79,11 +61,13 @@ def to_html(text: str, pictures: Sequence[Picture], gallery: str = "", heading: 
     body = converter.convert(text)
     # The Markdown file links to the PNG of a figure. Here the SVG itself replaces the link, so the page is one
     # file.
-    for one in pictures:
-        body = body.replace(f'<img alt="{escape(one.alt)}" src="{escape(one.link)}" />', one.html)
-    place = f"<h2>{escape(heading)}</h2>"
-    body = body.replace(place, f"{place}\n{gallery}", 1)
+    for picture in pictures:
+        image = f'<img alt="{escape(picture.alt)}" src="{escape(picture.link)}" />'
+        body = body.replace(image, picture.html)
     body = body.replace("<table>", '<div class="scroll"><table>')
     body = body.replace("</table>", "</table></div>")
     title = escape(text.splitlines()[0].removeprefix("# "))
-    return PAGE.format(title=title, style=STYLE.read_text(encoding="utf-8"), body=body)
+    page, style = (
+        (ASSETS / name).read_text(encoding="utf-8") for name in ("page.html", "page.css")
+    )
+    return page.format(title=title, style=style, body=body)

@@ -32,9 +32,6 @@ ROW_ORDER = (BASELINE, "short", "long", "long_short")
 
 # --- a run
 
-RunKey = tuple[str, int]
-"""The experiment and the seed of a run."""
-
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -47,6 +44,8 @@ class Evaluation:
     num_videos: int
     full_protocol: bool
     frame_order: str
+    train_flops: int | None = None
+    """The training FLOPs until it. None for a run of an earlier version, and for an evaluation alone."""
 
     @property
     def protocol(self) -> tuple[int, bool, int, int]:
@@ -69,7 +68,6 @@ class VideoScores:
 
     @property
     def correct(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """The bits as an array (videos,)."""
         packed = np.frombuffer(bytes.fromhex(self.bits), np.uint8)
         return np.unpackbits(packed, count=self.num_videos).astype(bool)
 
@@ -81,13 +79,6 @@ def pack_videos(correct: Mapping[str, bool]) -> VideoScores:
     start = len(os.path.commonpath([os.path.dirname(path) for path in paths]))  # noqa: PTH120 (text)
     digest = hashlib.sha256("\n".join(path[start:] for path in paths).encode()).hexdigest()
     return VideoScores(len(paths), digest[:16], packed.tobytes().hex())
-
-
-class ScoreSetting(NamedTuple):
-    """What two runs must share so that their scores can be compared."""
-
-    precision: str
-    num_train_videos: int
 
 
 class Setting(NamedTuple):
@@ -105,9 +96,9 @@ class Setting(NamedTuple):
     num_train_videos: int
 
     @property
-    def of_scores(self) -> ScoreSetting:
+    def of_scores(self) -> tuple[str, int]:
         """What another run must share so that the scores of the two can be compared."""
-        return ScoreSetting(self.precision, self.num_train_videos)
+        return self.precision, self.num_train_videos
 
 
 @dataclass(frozen=True)
@@ -115,8 +106,7 @@ class Run:
     """A finished execution of a row. The fields without a default are the columns of results.csv, in order.
 
     Accuracies are percent. A metric that the task does not have is None. `train_seconds` includes the waiting for
-    input and the first use of each shape. `steady_seconds` leaves out the first uses. A run from runs.jsonl
-    has the defaults of `is_smoke` and `command`.
+    input and the first use of each shape. `steady_seconds` leaves out the first uses.
     """
 
     experiment: str
@@ -138,8 +128,10 @@ class Run:
     num_train_videos: int
     commit: str
     date: str
-    other_seconds: Mapping[str, float] = field(default_factory=dict)
-    """Seconds of evaluate, precise_bn, checkpoint and shape_warmup, by these names."""
+    evaluate_seconds: float = 0.0
+    precise_bn_seconds: float = 0.0
+    checkpoint_seconds: float = 0.0
+    shape_warmup_seconds: float = 0.0
     environment: Mapping[str, Any] = field(default_factory=dict)
     evaluations: tuple[Evaluation, ...] = ()
     confusion: Confusion | None = None
@@ -151,14 +143,15 @@ class Run:
     is_untimed: bool = False
     """Whether its study says that its seconds do not count."""
     is_smoke: bool = False
-    """Whether the run was started with --smoke. Its accuracy then says nothing."""
+    """Whether the run was started with --smoke. Its accuracy then says nothing. runs.jsonl has no such runs."""
     command: str = ""
-    """The command that trained it. "" where it is unknown."""
+    """The command that trained it. "" where it is unknown, as in runs.jsonl."""
 
     @property
     def num_test_videos(self) -> int | None:
         """The number of videos of the final evaluation. None where it is unknown."""
-        return next((one.num_videos for one in reversed(self.curve) if one.full_protocol), None)
+        final = [evaluation for evaluation in self.curve if evaluation.full_protocol]
+        return final[-1].num_videos if final else None
 
     @property
     def score(self) -> float:
@@ -169,13 +162,12 @@ class Run:
         return score
 
     @property
-    def key(self) -> RunKey:
-        """What names the run in a study."""
+    def key(self) -> tuple[str, int]:
+        """The experiment and the seed, which name the run."""
         return self.experiment, self.seed
 
     @property
     def setting(self) -> Setting:
-        """The setting, which decides what of two runs can be compared."""
         threads, torch = self.environment.get("threads"), self.environment.get("torch")
         return Setting(
             self.device, self.precision, threads, torch, self.commit, self.num_train_videos
@@ -188,12 +180,10 @@ class Run:
 
     @property
     def is_timed(self) -> bool:
-        """Whether its seconds count."""
         return not self.is_untimed and not self.is_busy
 
     @property
     def finished_at(self) -> datetime:
-        """The moment at which the run ended."""
         return datetime.fromisoformat(self.date)
 
     @property
@@ -204,32 +194,40 @@ class Run:
     @property
     def rest_seconds(self) -> float:
         """The seconds outside training, evaluation, precise BN and checkpoints, such as start-up."""
-        counted = (self.other_seconds[name] for name in ("evaluate", "precise_bn", "checkpoint"))
-        return self.program_seconds - sum(counted, start=self.train_seconds)
+        training = self.train_seconds + self.evaluate_seconds
+        return self.program_seconds - (training + self.precise_bn_seconds + self.checkpoint_seconds)
 
     @property
     def steady_flops_per_second(self) -> float:
-        """Training FLOPs divided by the steady seconds."""
         return self.train_flops / self.steady_seconds
+
+    def flops_at(self, evaluation: Evaluation) -> float | None:
+        """Return the training FLOPs until an evaluation. None if they are unknown."""
+        return self.train_flops if evaluation.step == self.steps else evaluation.train_flops
 
     @property
     def curve(self) -> tuple[Evaluation, ...]:
         """The evaluations of the plain videos, in the order of time."""
-        forward = (one for one in self.evaluations if one.frame_order == "forward")
+        plain = [each for each in self.evaluations if each.frame_order == "forward"]
         # The clock of training stands still during evaluations, so two of them can have the same time.
-        return tuple(sorted(forward, key=lambda one: (one.train_seconds, one.full_protocol)))
+        return tuple(sorted(plain, key=lambda each: (each.train_seconds, each.full_protocol)))
 
     def control(self, frame_order: str) -> tuple[Evaluation, Evaluation] | None:
         """Return the last evaluation with that order of frames, and the plain one of the same protocol."""
-        plain = {one.protocol: one for one in self.curve}
-        changed = (one for one in self.evaluations if one.frame_order == frame_order)
+        plain = {evaluation.protocol: evaluation for evaluation in self.curve}
+        pairs = [
+            (evaluation, plain[evaluation.protocol])
+            for evaluation in self.evaluations
+            if evaluation.frame_order == frame_order and evaluation.protocol in plain
+        ]
         # A run may have been evaluated several times. The protocol begins with the step, so `max` takes the last.
-        matched = [(one, plain[one.protocol]) for one in changed if one.protocol in plain]
-        return max(matched, key=lambda pair: pair[0].protocol, default=None)
+        return max(pairs, key=lambda pair: pair[0].protocol, default=None)
 
 
 COLUMNS = tuple(
-    one.name for one in fields(Run) if one.default is MISSING and one.default_factory is MISSING
+    column.name
+    for column in fields(Run)
+    if column.default is MISSING and column.default_factory is MISSING
 )
 """The columns of results.csv, in order."""
 
@@ -246,33 +244,21 @@ class Row:
     unfinished: Mapping[int, int | None] = field(default_factory=dict)
 
     @property
-    def setting(self) -> Setting:
-        """The setting of the first run. The other runs may have been on other devices."""
-        return next(iter(self.runs.values())).setting
-
-    @cached_property
-    def timed(self) -> Row:
-        """The row with the runs whose seconds count."""
-        return replace(self, runs={s: run for s, run in self.runs.items() if run.is_timed})
-
-    @property
     def scores(self) -> tuple[float, ...]:
-        """The final score of each seed, in percent."""
-        return self.each(lambda run: run.score)
+        return self.each("score")
 
-    def each(self, of: Callable[[Run], float]) -> tuple[float, ...]:
-        """Return one number of each finished run."""
-        return tuple(of(run) for run in self.runs.values())
+    def each(self, name: str, unit: float = 1.0) -> tuple[float, ...]:
+        """Return the number ``name`` of each finished run, such as "steps", divided by ``unit``."""
+        return tuple(getattr(run, name) / unit for run in self.runs.values())
 
-    def mean(self, of: Callable[[Run], float]) -> float:
-        """Return the mean of one number over the finished runs."""
-        return fmean(self.each(of))
+    def mean(self, name: str) -> float:
+        return fmean(self.each(name))
 
     @cached_property
     def confusion(self) -> Confusion | None:
         """The sum of the confusion matrices of its runs; None if no run has one."""
-        found = [run.confusion for run in self.runs.values() if run.confusion]
-        return sum_confusions(found) if found else None
+        matrices = [run.confusion for run in self.runs.values() if run.confusion]
+        return sum_confusions(matrices) if matrices else None
 
 
 @dataclass(frozen=True)
@@ -285,6 +271,12 @@ class Pair:
     own: Row
     base: Row
 
+    def _both(self) -> Iterator[tuple[Run, Run]]:
+        """Yield (run, run of the base) for each seed that both have, also if their settings differ."""
+        for seed, run in self.own.runs.items():
+            if seed in self.base.runs:
+                yield run, self.base.runs[seed]
+
     @cached_property
     def runs(self) -> tuple[tuple[Run, Run], ...]:
         """(run, run of the base) for each seed whose scores can be compared."""
@@ -294,60 +286,53 @@ class Pair:
             if run.setting.of_scores == base.setting.of_scores
         )
 
-    @cached_property
-    def timed(self) -> Pair:
-        """The pair with the seeds whose seconds count in both rows, in one setting."""
-        return self.only(
-            [
-                run.seed
-                for run, base in self.runs
-                if run.setting == base.setting and run.is_timed and base.is_timed
-            ]
-        )
-
-    def only(self, seeds: Collection[int]) -> Pair:
-        """Keep some seeds."""
-
-        def keep(row: Row) -> Row:
-            return replace(row, runs={seed: run for seed, run in row.runs.items() if seed in seeds})
-
-        return Pair(keep(self.own), keep(self.base))
-
-    def _both(self) -> Iterator[tuple[Run, Run]]:
-        """Yield (run, run of the base) for each seed that both have, also if their settings differ."""
-        for seed, run in self.own.runs.items():
-            if seed in self.base.runs:
-                yield run, self.base.runs[seed]
-
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The seeds that are compared."""
         return tuple(run.seed for run, _ in self.runs)
 
     @property
     def other_settings(self) -> dict[int, tuple[Setting, Setting]]:
         """(setting of the run, setting of the base) for each seed that cannot be compared because of them."""
-        both = ((run.seed, run.setting, base.setting) for run, base in self._both())
-        return {seed: (own, base) for seed, own, base in both if own.of_scores != base.of_scores}
+        return {
+            run.seed: (run.setting, base.setting)
+            for run, base in self._both()
+            if run.setting.of_scores != base.setting.of_scores
+        }
+
+    def only(self, seeds: Collection[int]) -> Pair:
+        own, base = (
+            replace(row, runs={seed: run for seed, run in row.runs.items() if seed in seeds})
+            for row in (self.own, self.base)
+        )
+        return Pair(own, base)
+
+    @cached_property
+    def timed(self) -> Pair:
+        """The pair with the seeds whose seconds count in both rows, in one setting."""
+        seeds = [
+            run.seed
+            for run, base in self.runs
+            if run.setting == base.setting and run.is_timed and base.is_timed
+        ]
+        return self.only(seeds)
 
     @property
     def difference(self) -> Estimate | None:
         """The final score minus the base's, in points; None without a seed to compare."""
         return estimate_mean([run.score - base.score for run, base in self.runs])
 
-    def ratio(self, of: Callable[[Run], float]) -> Estimate | None:
-        """Divide a number of the base by that of the row, as in a speed-up. None without a seed to compare."""
-        return estimate_ratio([of(base) / of(run) for run, base in self.runs])
+    def ratio(self, name: str) -> Estimate | None:
+        """Divide the number ``name`` of the base by that of the row. None without a seed to compare."""
+        return estimate_ratio([getattr(base, name) / getattr(run, name) for run, base in self.runs])
 
     @property
     def speed_up(self) -> Estimate | None:
         """The ratio of the training seconds, over the seeds with the same setting in both rows."""
-        return self.timed.ratio(lambda run: run.train_seconds)
+        return self.timed.ratio("train_seconds")
 
     @property
     def flop_saving(self) -> Estimate | None:
-        """The ratio of the training FLOPs."""
-        return self.ratio(lambda run: run.train_flops)
+        return self.ratio("train_flops")
 
 
 # --- the rows of a folder
@@ -378,13 +363,30 @@ class Comparison:
         has_map = self.runs and all(run.top1 is None for run in self.runs)
         return METRIC_NAMES["map" if has_map else "top1"]
 
+    def with_runs(self, change: Callable[[Run], Run | None]) -> Comparison:
+        """Change each run of the rows and the shorter baselines, or leave it out where ``change`` gives None."""
+
+        def changed(row: Row) -> Row:
+            runs = {seed: change(run) for seed, run in row.runs.items()}
+            return replace(row, runs={seed: run for seed, run in runs.items() if run})
+
+        rows, shorter = tuple(map(changed, self.rows)), tuple(map(changed, self.shorter))
+        return replace(self, rows=rows, shorter=shorter)
+
     @cached_property
     def timed(self) -> Comparison:
         """The rows with the runs whose seconds count, in the setting of most of them."""
         settings = Counter(run.setting for run in self.runs if run.is_timed)
         usual = [setting for setting, _ in settings.most_common(1)]
-        marked = self.without_seconds(lambda run: run.setting not in usual)
-        return marked._with_each(lambda row: row.timed)
+        return self.with_runs(lambda run: run if run.is_timed and run.setting in usual else None)
+
+    def timed_since(self, moment: datetime | None) -> Comparison:
+        """Mark the runs that ended before ``moment``: their seconds do not count. None changes nothing."""
+        if moment is None:
+            return self
+        return self.with_runs(
+            lambda run: replace(run, is_untimed=run.is_untimed or run.finished_at < moment)
+        )
 
     @property
     def busy(self) -> tuple[Run, ...]:
@@ -392,35 +394,18 @@ class Comparison:
         rows = (*self.rows, *self.shorter)
         return tuple(run for row in rows for run in row.runs.values() if run.is_busy)
 
-    def timed_since(self, moment: datetime | None) -> Comparison:
-        """Leave out the seconds of the runs that ended before ``moment``. None changes nothing."""
-        return self.without_seconds(lambda run: moment is not None and run.finished_at < moment)
-
-    def without_seconds(self, is_out: Callable[[Run], bool]) -> Comparison:
-        """Mark the runs whose seconds do not count."""
-
-        def mark(row: Row) -> Row:
-            runs = {
-                seed: replace(run, is_untimed=run.is_untimed or is_out(run))
-                for seed, run in row.runs.items()
-            }
-            return replace(row, runs=runs)
-
-        return self._with_each(mark)
-
-    def _with_each(self, change: Callable[[Row], Row]) -> Comparison:
-        """Change each row and each shorter baseline."""
-        rows, shorter = (tuple(map(change, rows)) for rows in (self.rows, self.shorter))
-        return replace(self, rows=rows, shorter=shorter)
+    @property
+    def num_train_videos(self) -> Mapping[str, set[int]]:
+        """The numbers of training videos of each row's runs."""
+        return {row.name: {run.num_train_videos for run in row.runs.values()} for row in self.rows}
 
     @cached_property
     def finished(self) -> tuple[Row, ...]:
-        """The rows with at least one finished run."""
         return tuple(row for row in self.rows if row.runs)
 
     @cached_property
     def runs(self) -> tuple[Run, ...]:
-        """Every finished run."""
+        """Every finished run of the rows."""
         return tuple(run for row in self.rows for run in row.runs.values())
 
     def row(self, name: str) -> Row:
@@ -429,13 +414,21 @@ class Comparison:
 
     @property
     def baseline(self) -> Row:
-        """The row that the others are compared with."""
         return self.row(BASELINE)
 
     @cached_property
     def compared(self) -> tuple[Row, ...]:
         """The finished rows, without the baseline and the control."""
         return tuple(row for row in self.finished if row.name not in {BASELINE, COARSE_CONTROL})
+
+    def pair(self, row: Row) -> Pair:
+        return Pair(row, self.baseline)
+
+    @cached_property
+    def equal_flops(self) -> tuple[Pair, ...]:
+        """The rows of `compared`, each with the baseline of as many FLOPs, where they share a seed."""
+        pairs = [Pair(row, self.row(f"as_{row.name}")) for row in self.compared]
+        return tuple(pair for pair in pairs if pair.runs)
 
     @cached_property
     def confused(self) -> tuple[Row, ...]:
@@ -444,37 +437,21 @@ class Comparison:
         A figure has room for only two matrices side by side.
         """
         known = [row for row in self.compared if row.confusion]
-        fastest = sorted(known, key=lambda row: row.mean(lambda run: run.train_seconds))[:1]
+        fastest = sorted(known, key=lambda row: row.mean("train_seconds"))[:1]
         return tuple(row for row in (self.baseline, *fastest) if row.confusion)
 
     @property
     def num_classes(self) -> int:
         """The number of classes in the matrices of `confused`; 0 where no run has a confusion matrix."""
-        found = (row.confusion.num_classes for row in self.confused if row.confusion)
-        return max(found, default=0)
-
-    def pair(self, row: Row) -> Pair:
-        """Pair a row with the baseline."""
-        return Pair(row, self.baseline)
-
-    def pair_of_equal_flops(self, row: Row) -> Pair:
-        """Pair a row with the baseline of as many FLOPs. The pair is empty where that baseline was not run."""
-        return Pair(row, self.row(f"as_{row.name}"))
-
-    @cached_property
-    def compared_at_equal_flops(self) -> tuple[Row, ...]:
-        """The rows of `compared` that share a seed with a baseline of as many FLOPs."""
-        return tuple(row for row in self.compared if self.pair_of_equal_flops(row).runs)
+        return max((row.confusion.num_classes for row in self.confused if row.confusion), default=0)
 
     def with_class_names(self, names: Sequence[str], where: object) -> Comparison:
         """Name the classes, if names are given. Raises an InputError about `where` if a name is missing."""
         named = replace(self, class_names=tuple(names)) if names else self
-        num_named = len(named.class_names)
         # More names than classes are no error, because the last classes may have no test videos.
-        if num_named and self.num_classes > num_named:
-            problem = (
-                f"its runs have {self.num_classes} classes or more, but {num_named} have a name"
-            )
+        num = len(named.class_names)
+        if 0 < num < self.num_classes:
+            problem = f"its runs have {self.num_classes} classes or more, but {num} have a name"
             remedy = "give the class names of their data set, or no names"
             raise InputError([f"{where}: {problem}: {remedy}"])
         return named

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from mgexp.config.study import STUDY_YAML
 from mgexp.config.values import BASE_KEY, parse_yaml
@@ -48,12 +49,10 @@ class Experiment:
 
     @property
     def folder(self) -> str:
-        """The name of its table."""
         return self.name.rpartition("/")[0]
 
     @property
     def file(self) -> str:
-        """The last part of its name."""
         return self.name.rpartition("/")[2]
 
     @property
@@ -106,20 +105,24 @@ class Experiments:
         if row.is_baseline:
             return None
         rows = self.rows.values()
-        beside = [one for one in rows if one.folder == row.folder and one != row]
-        own = [one for one in beside if one.file == f"{BASELINE}_{row.file}"]
-        named = [one for one in beside if one.file.endswith(BASELINE)]
-        prefixed = [one for one in named if row.file.startswith(one.file[: -len(BASELINE)])]
+        beside = [other for other in rows if other.folder == row.folder and other != row]
+        own = [other for other in beside if other.file == f"{BASELINE}_{row.file}"]
+        prefixed = [
+            other
+            for other in beside
+            if other.file.endswith(BASELINE) and row.file.startswith(other.file[: -len(BASELINE)])
+        ]
         # In a folder with baseline and imagenet_baseline, the row imagenet_long belongs to the second.
-        prefixed.sort(key=lambda one: -len(one.file))
-        # Follow the `_BASE_` keys to the last file. If the keys form a circle, stop at a file that was seen
-        # before.
+        prefixed.sort(key=lambda other: -len(other.file))
+        # Follow the `_BASE_` keys to the last file. A file that is its own base ends there too.
         seen, base_file = {row.name}, row.base
         while (above := self.rows.get(base_file)) and above.name not in seen:
             seen.add(above.name)
             base_file = above.base
-        plain = [one for one in rows if one.is_plain and one.base == base_file]
-        plain.sort(key=lambda one: (one.folder != row.folder, one.file != BASELINE, one.name))
+        plain = [other for other in rows if other.is_plain and other.base == base_file]
+        plain.sort(
+            key=lambda other: (other.folder != row.folder, other.file != BASELINE, other.name)
+        )
         return next(iter([*own, *prefixed, *plain]), None)
 
 
@@ -131,39 +134,47 @@ def _natural(name: str) -> tuple[tuple[float, str], ...]:
 
 def read_experiments(root: Path) -> Experiments:
     """Read every YAML below `root` that is a row. Raises InputError if one is not a plain YAML."""
-    paths = sorted(path for path in root.rglob("*.yaml") if path.name != STUDY_YAML)
-    found = (path for path in paths if path.relative_to(root).parts[0] not in WITHOUT_TABLE)
-    return Experiments({row.name: row for row in (_read_row(path, root) for path in found)})
+    rows = {}
+    for path in sorted(root.rglob("*.yaml")):
+        is_in_table = path.relative_to(root).parts[0] not in WITHOUT_TABLE
+        if is_in_table and path.name != STUDY_YAML:
+            row = _read_row(path, root)
+            rows[row.name] = row
+    return Experiments(rows)
 
 
 def _read_row(path: Path, root: Path) -> Experiment:
     with understanding(path):
         text = path.read_text(encoding="utf-8")
     try:
-        values = parse_yaml(text)
+        tree = parse_yaml(text)
     except ValueError as error:
         raise InputError([f"{path} is not a YAML file of configuration keys: {error}"]) from error
-    values = values if isinstance(values, dict) else {}
-    base = values.get(BASE_KEY)
-    base = base[0] if isinstance(base, list) and base else base
-    base_path = (path.parent / base).resolve() if isinstance(base, str) else None
-    is_inside = base_path is not None and base_path.is_relative_to(root.resolve())
-    name = _name(path, root)
-    command = re.search(COMMAND, text)
-    return Experiment(
-        name=name,
-        label=str(values.get("ROW") or name.rpartition("/")[2]),
-        base=_name(base_path, root) if base_path and is_inside else "",
-        is_plain=BASE_KEY in values and not values.keys() - NO_CHANGE,
-        # The command may have several lines of comment. Make them lines of a shell.
-        command=re.sub(r"\n# *", "\n    ", command[1]).strip()
-        if command
-        else f"python tools/run_net.py --cfg {root.name}/{name}.yaml",
-    )
+    values = tree if isinstance(tree, dict) else {}
+    with understanding(path):
+        name = _name(path, root)
+        # A YAML may have several bases. The first is the one that it changes.
+        base = values.get(BASE_KEY, [])
+        bases = [base] if isinstance(base, str) else base
+        command = re.search(COMMAND, text)
+        return Experiment(
+            name=name,
+            label=str(values.get("ROW") or name.rpartition("/")[2]),
+            base=_name(path.parent / bases[0], root) if bases else "",
+            is_plain=BASE_KEY in values and not values.keys() - NO_CHANGE,
+            # The command may have several lines of comment. Make them lines of a shell.
+            command=re.sub(r"\n# *", "\n    ", command[1]).strip()
+            if command
+            else f"python tools/run_net.py --cfg {root.name}/{name}.yaml",
+        )
 
 
 def _name(path: Path, root: Path) -> str:
-    return path.resolve().relative_to(root.resolve()).as_posix().removesuffix(".yaml")
+    """Return the path of a YAML below ``root`` without .yaml. "" if it lies elsewhere."""
+    path, root = path.resolve(), root.resolve()
+    if not path.is_relative_to(root):
+        return ""
+    return path.relative_to(root).as_posix().removesuffix(".yaml")
 
 
 # --- published.csv
@@ -188,40 +199,38 @@ def read_published(published_csv: Path) -> tuple[Published, ...]:
     if not published_csv.exists():
         return ()
     with published_csv.open(encoding="utf-8", newline="") as file, understanding(published_csv):
-        # A missing cell becomes "", and cells beyond the last column are kept, so that both can be reported.
-        reader = csv.DictReader(file, restkey="more", restval="")
-        # `fieldnames` reads from the file if it is empty.
-        lines, found = list(reader), list(reader.fieldnames or ())
-    columns = [field.name for field in fields(Published)]
-    if found != columns:
-        raise InputError([f"{published_csv}: its first line is not {','.join(columns)!r}"])
-    problems = []
-    for number, line in enumerate(lines, start=2):
+        columns, *lines = list(csv.reader(file)) or [[]]
+    names = [field.name for field in fields(Published)]
+    if columns != names:
+        raise InputError([f"{published_csv}: its first line is not {','.join(names)!r}"])
+    published, problems = [], []
+    for number, cells in enumerate(lines, start=2):
         where = f"{published_csv}, line {number}:"
-        if line.pop("more", None):
-            problems.append(f"{where} has too many cells; put text with a comma into quotes")
-        if line["metric"] not in METRIC_NAMES:
+        if len(cells) != len(names):
+            problem = f"{where} has {len(cells)} cells, not {len(names)}"
+            problems.append(f"{problem}; put text with a comma into quotes")
+            continue
+        line = Published(*cells)
+        if line.metric not in METRIC_NAMES:
             known = ", ".join(METRIC_NAMES)
-            problems.append(f"{where} the metric {line['metric']!r} is none of {known}")
-        if not line["value"].replace(".", "", 1).isdecimal():
-            problems.append(
-                f"{where} the value {line['value']!r} is not a percentage, such as 76.8"
-            )
-        if not line["source"]:
+            problems.append(f"{where} the metric {line.metric!r} is none of {known}")
+        if not line.value.replace(".", "", 1).isdecimal():
+            problems.append(f"{where} the value {line.value!r} is not a percentage, such as 76.8")
+        if not line.source:
             problems.append(f"{where} has no source")
+        published.append(line)
     raise_problems(problems)
-    return tuple(Published(**line) for line in lines)
+    return tuple(published)
 
 
 # --- which results count
 
 
-@dataclass(frozen=True)
-class Counted:
-    """The results that count: a Row of each experiment that was run.
+class Counted(NamedTuple):
+    """The Row of each experiment that was run, and the runs that do not count.
 
-    Runs of `others` do not count, because newer runs of their row have another recipe, precision or number of
-    training videos: a mean over two recipes describes neither.
+    Newer runs of their row have another recipe, precision or number of training videos. A mean over two recipes
+    describes neither.
     """
 
     rows: Mapping[str, Row]
@@ -236,12 +245,10 @@ def count_results(runs: Iterable[Run]) -> Counted:
     rows, others = {}, []
     for experiment, group in sorted(groups.items()):
         newest = group[-1]
-        counts = {
-            run.seed: run
-            for run in group
-            if (run.recipe, run.setting.of_scores) == (newest.recipe, newest.setting.of_scores)
-        }
-        rows[experiment] = Row(experiment, dict(sorted(counts.items())))
+        recipe = (newest.recipe, newest.setting.of_scores)
+        same = [run for run in group if (run.recipe, run.setting.of_scores) == recipe]
+        counts = {run.seed: run for run in sorted(same, key=lambda run: run.seed)}
+        rows[experiment] = Row(experiment, counts)
         others += [run for run in group if run is not counts.get(run.seed)]
     return Counted(rows, tuple(others))
 
@@ -251,10 +258,7 @@ def count_results(runs: Iterable[Run]) -> Counted:
 
 @dataclass(frozen=True)
 class Page:
-    """Everything that the page shows.
-
-    `root` is the folder experiments/.
-    """
+    """Everything that the page shows. `root` is the folder experiments/."""
 
     root: Path
     experiments: Experiments
@@ -263,16 +267,15 @@ class Page:
 
     @cached_property
     def counted(self) -> Counted:
-        """The results that count."""
         return count_results(self.results)
 
     def rows(self, folder: str) -> list[Row]:
         """List the rows of a table. Baselines and parents from other folders come first."""
         inside = self.experiments.table(folder)
-        others = [self.experiments.baseline(one) for one in inside]
-        others += [self.experiments.parent(one) for one in inside]
-        outside = [one for one in others if one and one.folder != folder]
-        return [self.row(one) for one in dict.fromkeys([*outside, *inside])]
+        others = [self.experiments.baseline(row) for row in inside]
+        others += [self.experiments.parent(row) for row in inside]
+        outside = [row for row in others if row and row.folder != folder]
+        return [self.row(row) for row in dict.fromkeys([*outside, *inside])]
 
     def row(self, experiment: Experiment) -> Row:
         """Return the runs of an experiment that count, or an empty Row."""
@@ -302,8 +305,8 @@ def read_page(experiments: ExperimentsDir) -> Page:
         read_published(experiments.published_csv),
         tuple(stored_runs(experiments.root)),
     )
-    names = [one.experiment for one in page.published]
-    unknown = [f"{name}.yaml" for name in names if name not in page.experiments.rows]
+    names = [line.experiment for line in page.published]
+    unknown = [name for name in names if name not in page.experiments.rows]
     where = experiments.published_csv
-    raise_problems([f"{where}: {name} is not a row; correct its name" for name in unknown])
+    raise_problems([f"{where}: {name}.yaml is not a row; correct its name" for name in unknown])
     return page

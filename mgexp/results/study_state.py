@@ -17,21 +17,29 @@ from simplejson import dumps
 
 from mgexp.config.check import PLACE_KEYS, differing_keys
 from mgexp.config.load import flatten, from_yaml, load_config
-from mgexp.config.study import BUDGET, Study, Task, recipe_of, stale_budgets
+from mgexp.config.study import (
+    BUDGET,
+    FLOPS_NAME,
+    SECONDS_NAME,
+    Study,
+    Task,
+    budget_text,
+    recipe_of,
+    stale_budgets,
+)
 from mgexp.errors import InputError, listed
 from mgexp.launch.sweep_state import progress_of
 from mgexp.plan.advice import FEW_PHASE_STEPS, FEW_STEPS, has_few_steps
+from mgexp.plan.row_schedules import load_flops, load_schedule
 from mgexp.results.collect import RESUMED_WITH_OVERRIDE, Gathered
 from mgexp.results.evidence import judge_margin
 from mgexp.results.load import read_stored
-from mgexp.results.model import Comparison
-from mgexp.results.schedules import load_flops
+from mgexp.results.model import Pair
 from mgexp.results.study_page import StudyResults
-from mgexp.results.tables import NONE, difference_text, interval_text
+from mgexp.results.texts import NONE, difference_text, interval_text
 from mgexp.run.files import free_path, read_jsonl, short_path
 from mgexp.run.folder import RunDir, RunsDir
 from mgexp.text import aligned, counted, duration, shown
-from mgexp.train.setup import build_num_videos, build_row_schedule
 
 MOST_KEYS = 4
 """A line of the message names this many changed keys."""
@@ -52,7 +60,7 @@ def seconds_of(study: Study, gathered: Gathered, tasks: Iterable[Task]) -> float
         if not task.is_control:
             seconds += of_rows[task.row]
         elif run:
-            seconds += run.other_seconds.get("evaluate", 0.0)
+            seconds += run.evaluate_seconds
     return seconds
 
 
@@ -67,40 +75,51 @@ def _seconds_of_rows(study: Study, gathered: Gathered) -> dict[str, float]:
         runs[row].append(run.program_seconds)
     known = {row: median(runs[row]) for row in study.yamls if row in runs}
     longest = max(known.values(), default=0.0)
-    found = {row: known.get(row, longest) for row in study.yamls}
+    seconds = {row: known.get(row, longest) for row in study.yamls}
     for row in (study.budget_rows.keys() - known.keys()) if study.baseline in known else ():
         yamls = study.yamls[row], study.yamls[study.baseline]
         if yamls[0].exists():
             own, whole = (load_config(path).SOLVER.MAX_EPOCH for path in yamls)
-            found[row] = own / whole * known[study.baseline]
-    return found
+            seconds[row] = own / whole * known[study.baseline]
+    return seconds
 
 
 def describe_left(study: Study, gathered: Gathered, left: Sequence[Task]) -> str:
     """Write how many tasks are left, and how long they will take or when that will be known."""
     text = f"{counted(len(left), 'task')} left"
     if left and not gathered.runs:
-        work = _in_baselines(study, left)
-        return f"{text}{work}; how long they take is known after the first run"
+        return f"{text}; how long they take is known after the first run"
     seconds = seconds_of(study, gathered, left)
     return f"{text}, about {duration(seconds)}" if seconds else text
 
 
-def _in_baselines(study: Study, left: Sequence[Task]) -> str:
-    """Write how many runs of the baseline have the FLOPs of the tasks. "" if some schedule is unknown.
+def new_budgets(study: Study, gathered: Gathered) -> dict[str, str]:
+    """Write the YAMLs of shorter baselines that are missing and can be known, by name.
 
-    A shorter baseline counts as the row it is compared with. Controls are evaluations, which are not counted.
+    FLOPs follow from the schedules. Seconds need the first pairs of the study, and their YAML is written once.
     """
-    runs = [study.budget_rows.get(task.row, task.row) for task in left if not task.is_control]
-    yamls = {row: study.yamls[row] for row in {*runs, study.baseline}}
-    try:
-        flops = load_flops(Comparison(()), yamls)
-    except InputError:  # the first run reports all that is wrong with its schedule
-        return ""
-    if flops.keys() < yamls.keys():
-        return ""
-    num = sum(flops[row] for row in runs) / flops[study.baseline]
-    return f", with the FLOPs of {num:.1f} runs of {study.baseline}"
+    texts = {}
+    comparison, baseline = gathered.comparison, study.baseline
+    names = {FLOPS_NAME.format(row=row): row for row in study.equal_flops}
+    missing = {name: row for name, row in names.items() if not study.yamls[name].exists()}
+    if missing:
+        yamls = {row: study.yamls[row] for row in (*missing.values(), baseline)}
+        flops = load_flops(yamls, comparison.num_train_videos)
+        if unknown := sorted(yamls.keys() - flops.keys()):
+            problem = f"the FLOPs of {', '.join(unknown)} are unknown: give DATA.NUM_VIDEOS"
+            raise InputError([f"{study.folder}: {problem}, or the training list"])
+        for name, row in missing.items():
+            share = flops[row] / flops[baseline]
+            texts[name] = budget_text(study, name, share, "the schedules of both")
+    for row in study.equal_seconds:
+        name, num = SECONDS_NAME.format(row=row), study.seconds_pairs
+        pair = Pair(comparison.row(row), comparison.row(baseline)).timed
+        pair = pair.only(pair.seeds[:num])
+        ratio = pair.speed_up
+        if ratio and len(pair.seeds) == num and not study.yamls[name].exists():
+            seeds = ", ".join(map(str, pair.seeds))
+            texts[name] = budget_text(study, name, 1 / ratio.mean, f"the seconds of seeds {seeds}")
+    return texts
 
 
 def status_table(study: Study, gathered: Gathered) -> str:
@@ -139,7 +158,7 @@ def verdict_table(results: StudyResults) -> str:
                 f"{len(pair.runs)}",
                 difference_text(pair.difference),
                 interval_text(pair.difference),
-                *(f"{one.mean:.2f}×" if one else NONE for one in ratios),
+                *(f"{ratio.mean:.2f}×" if ratio else NONE for ratio in ratios),
                 judge_margin(pair.difference, margin).strip("*"),
             ]
         )
@@ -151,21 +170,19 @@ def few_steps_text(study: Study) -> str:
 
     The control at the coarsest shape has few steps on purpose.
     """
-    found = []
+    rows = []
     for row in study.names:
-        cfg = load_config(study.yamls[row])
-        num_videos, problems = build_num_videos(cfg, None)
-        # A run reports all that is wrong with the list or the schedule, so it need not be said here.
+        # A run reports all that is wrong with the list or the schedule.
         try:
-            schedule = None if problems else build_row_schedule(cfg, num_videos)
+            schedule = load_schedule(study.yamls[row])
         except InputError:
             continue
         if schedule and has_few_steps(schedule):
-            found.append(f"{row} has {counted(schedule.total_steps, 'step')}")
-    if not found:
+            rows.append(f"{row} has {counted(schedule.total_steps, 'step')}")
+    if not rows:
         return ""
     return (
-        f"{listed(found)}. On the quickstart, multigrid rows with fewer than {FEW_STEPS} steps lost 4.6 points or "
+        f"{listed(rows)}. On the quickstart, multigrid rows with fewer than {FEW_STEPS} steps lost 4.6 points or "
         f"more (one seed). A phase should have {FEW_PHASE_STEPS} or more (assumption). Unless this is meant, "
         "raise SOLVER.MAX_EPOCH and SOLVER.STEPS, or MULTIGRID.EPOCH_FACTOR."
     )
@@ -272,10 +289,10 @@ def changed_text(parts: Sequence[Part], place: Path) -> str:
         if any(path.name == part.path.name and path != part.path for path in moved.get(to, ())):
             to = aside / f"{folder}_of_slurm"
         moved.setdefault(to, {})[part.path] = None
-        for one in part.recipes:
+        for recipe in part.recipes:
             # The file has the name as JSON writes it. grep must not read its characters as an expression.
             name = re.sub(r"[\\.*\[\]^$]", r"\\\g<0>", dumps(part.row))
-            line = f'^{{"name": {name}.*"recipe": "{one}"'
+            line = f'^{{"name": {name}.*"recipe": "{recipe}"'
             lines.setdefault(part.path, []).append(f"-e{line}")
     commands = [shlex.join(["mkdir", "-p", *map(short_path, moved)])]
     for to, paths in moved.items():

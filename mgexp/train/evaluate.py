@@ -171,7 +171,7 @@ class Evaluator:
 
     The caller must not measure training time during an evaluation. With ``precise_bn`` None the
     model keeps the batch-norm statistics of training. ``tell`` receives each line of
-    evaluations.jsonl.
+    evaluations.jsonl. ``flops`` counts the training FLOPs before a step, where they are known.
     """
 
     run_dir: RunDir
@@ -181,6 +181,7 @@ class Evaluator:
     precise_bn: PreciseBn | None
     stop: StopRequest = field(default_factory=StopRequest)
     tell: Callable[[Mapping[str, Any]], None] = lambda line: None
+    flops: Callable[[int], int] | None = None
 
     def ready_model(self, state: State) -> nn.Module:
         """Copy the model for an evaluation, with averaged weights and precise statistics if the run has them."""
@@ -245,6 +246,7 @@ class Evaluator:
             "step": state.step,
             "epoch": state.epoch,
             "train_seconds": state.clock.seconds("train"),
+            "train_flops": self.flops(state.step) if self.flops else None,
             **found.metrics,
             "loss": found.loss,
             "views": protocol.num_views,
@@ -272,10 +274,11 @@ def build_evaluator(
     processes: Processes,
     stop: StopRequest,
     tell: Callable[[Mapping[str, Any]], None] = lambda line: None,
+    flops: Callable[[int], int] | None = None,
 ) -> Evaluator:
     """Build the evaluator of the run in ``run_dir``. A signal to ``stop`` interrupts it."""
     precise = None
     if cfg.BN.USE_PRECISE_STATS:
         record = run_dir.failures_jsonl
         precise = build_precise_bn(cfg, inputs, normalizer.device, processes, record)
-    return Evaluator(run_dir, normalizer, processes, task, precise, stop, tell)
+    return Evaluator(run_dir, normalizer, processes, task, precise, stop, tell, flops)

@@ -50,7 +50,7 @@ from mgexp.train.faults import explaining_faults
 from mgexp.train.loop import LoadedClips, Loop, milestones
 from mgexp.train.precision import Precision, resolve_precision
 from mgexp.train.precision_check import require_precision
-from mgexp.train.result import Outcome, build_result, count_flops, outcome_of, summary
+from mgexp.train.result import Outcome, build_result, flops_counter, outcome_of, summary
 from mgexp.train.resume import Choice
 from mgexp.train.setup import Inputs
 from mgexp.train.step import (
@@ -192,7 +192,7 @@ def _train(
             normalizer = Normalizer(cfg.DATA.MEAN, cfg.DATA.STD, device)
             state = build_first_state(cfg, job.initial, precision, device, clock)
             # Only the result needs them, but what cannot be counted is told now, and not after days.
-            flops = count_flops(state.model, schedule) if processes.is_main else 0
+            flops = flops_counter(state.model, schedule) if processes.is_main else None
             model = dist.shared(processes, state.model, in_bf16=cfg.TRAIN.BF16_ALLREDUCE)
             step = build_step(cfg, model, state, task, normalizer, precision)
             resume.take_over(run_dir, state, start.choice, processes)
@@ -207,7 +207,7 @@ def _train(
                 compiled_step(cfg.TRAIN.COMPILE, step, state, task, left, processes.is_main)
             )
             evaluator = build_evaluator(
-                cfg, inputs, run_dir, task, normalizer, processes, stop, trackers.evaluation
+                cfg, inputs, run_dir, task, normalizer, processes, stop, trackers.evaluation, flops
             )
             loop = _build_loop(job, stop, state, step, evaluator)
             if processes.is_main:
@@ -224,9 +224,9 @@ def _train(
             text = f"saved after step {state.step}" if state.step else "nothing to save yet"
             LOGGER.info("%s: %s; start the same command again to continue", error.signal_name, text)
             return Outcome.INTERRUPTED
-    return (
-        _finish(job, precision, state, flops, found, trackers) if processes.is_main else Outcome.OK
-    )
+    if flops is None:
+        return Outcome.OK
+    return _finish(job, precision, state, flops(state.step), found, trackers)
 
 
 def _run_loop(job: Job, stop: StopRequest, loop: Loop, trackers: Trackers) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
+from functools import partial
 from typing import Any
 
 import torch
@@ -52,9 +53,12 @@ def outcome_of(result: Mapping[str, Any]) -> Outcome:
     return Outcome.MISSED if result["verdict"] == MISSED else Outcome.OK
 
 
-def count_flops(model: nn.Module, schedule: Schedule) -> int:
-    """Count the FLOPs of all training steps. Raises InputError if a network of one's own cannot be counted."""
-    return train_flops(schedule, count_macs(model, schedule.sizes))
+def flops_counter(model: nn.Module, schedule: Schedule) -> Callable[[int], int]:
+    """Return a function that counts the FLOPs of the training steps before a step.
+
+    Raises InputError if a custom model cannot be counted.
+    """
+    return partial(train_flops, schedule, count_macs(model, schedule.sizes))
 
 
 def build_result(
@@ -69,7 +73,7 @@ def build_result(
 ) -> dict[str, Any]:
     """Build the content of result.json: what was trained, how long it took, and how good it is.
 
-    ``flops``: those of all training steps, from `count_flops`.
+    ``flops``: those of all training steps, from `flops_counter`.
     """
     schedule, environment = inputs.schedule, describe()
     return {

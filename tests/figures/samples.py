@@ -9,8 +9,8 @@ from matplotlib.transforms import Bbox
 
 from mgexp.multigrid.recipe import LONG_SHORT, Multigrid, Recipe
 from mgexp.multigrid.schedule import build_schedule
+from mgexp.plan.row_schedules import RowSchedule
 from mgexp.results.model import Comparison, Evaluation, Row, Run, row_order
-from mgexp.results.schedules import RowSchedule
 
 RECIPE = Recipe(
     clips=8,
@@ -44,13 +44,16 @@ def run(
     curve: tuple[tuple[int, float, float], ...] = (),
 ) -> Run:
     """`curve` is (step, train seconds, top-1) during training."""
-    during = [Evaluation(step, at, score, 1, 60, False, "forward") for step, at, score in curve]
+    during = [
+        Evaluation(step, at, score, 1, 60, False, "forward", round(flops * step / steps))
+        for step, at, score in curve
+    ]
     end = Evaluation(steps, seconds, top1, 1, 1200, True, "forward")
     return Run(
         *(f"quickstart/{row}", row, seed, top1, 99.0, None, steps, 10.0, 12_000, flops),
         *(seconds, seconds - 1, 5.0, seconds + 30),
         *("CPU", "fp32", 1200, "c0ffee", "2026-11-21T12:00:00+00:00"),
-        {"evaluate": 12.0, "precise_bn": 8.0, "checkpoint": 1.0, "shape_warmup": 1.0},
+        *(12.0, 8.0, 1.0, 1.0),
         {"threads": 2},
         (*during, end),
     )
@@ -64,39 +67,22 @@ def comparison(*runs: Run) -> Comparison:
 
 def quickstart() -> Comparison:
     """Like the real ones: five rows, three seeds of two of them."""
-    runs = []
-    for seed, (top1, seconds) in enumerate(((97.75, 223.0), (98.0, 241.0), (98.25, 220.0))):
-        curve = (
-            (375, seconds / 4, 50.0 + seed),
-            (750, seconds / 2, 93.0),
-            (1125, seconds * 3 / 4, 98.3),
-        )
-        runs.append(
-            run(
-                "baseline", seed, top1=top1, seconds=seconds, flops=1.85e13, steps=1500, curve=curve
-            )
-        )
-    for seed, (top1, seconds) in enumerate(((97.17, 81.0), (97.0, 83.0), (96.33, 98.0))):
-        curve = (
-            (86, seconds / 4, 30.0 + seed),
-            (172, seconds / 2, 80.0),
-            (343, seconds * 0.8, 98.3),
-        )
-        runs.append(
-            run(
-                "long_short",
-                seed,
-                top1=top1,
-                seconds=seconds,
-                flops=5.76e12,
-                steps=428,
-                curve=curve,
-            )
-        )
-    runs.append(run("short", top1=97.33, seconds=153.0, flops=1.266e13, steps=964))
-    runs.append(run("long", top1=97.58, seconds=144.0, flops=9.03e12, steps=677))
-    runs.append(run("coarse", top1=48.25, seconds=48.0, flops=2.75e12, steps=375))
-    return comparison(*runs)
+
+    def three_seeds(row, scores, steps, flops, seconds, shape):
+        """The curve has (share of the steps, top-1) at a share of the seconds."""
+        for seed, top1 in enumerate(scores):
+            curve = [(round(steps * at), seconds * at, score) for at, score in shape]
+            kind = {"seconds": seconds + 10.0 * seed, "flops": flops, "steps": steps}
+            yield run(row, seed, top1=top1, **kind, curve=tuple(curve))
+
+    shape = ((0.25, 50.0), (0.5, 93.0), (0.75, 98.3))
+    return comparison(
+        *three_seeds("baseline", (97.75, 98.0, 98.25), 1500, 1.85e13, 220.0, shape),
+        *three_seeds("long_short", (97.17, 97.0, 96.33), 428, 5.76e12, 81.0, shape),
+        run("short", top1=97.33, seconds=153.0, flops=1.266e13, steps=964),
+        run("long", top1=97.58, seconds=144.0, flops=9.03e12, steps=677),
+        run("coarse", top1=48.25, seconds=48.0, flops=2.75e12, steps=375),
+    )
 
 
 def written(figure) -> list[tuple[str, Bbox]]:

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from matplotlib.text import Text
-from samples import MACS, RECIPE, outside, overlaps, row_schedule
+from samples import MACS, outside, overlaps, row_schedule
 
 from mgexp.figures.schedule import draw_schedule
-from mgexp.figures.style import ink, row_styles
+from mgexp.figures.style import row_styles
+from mgexp.models.cost import train_flops
 from mgexp.multigrid.recipe import BASELINE, LONG, LONG_SHORT, SHORT
 
 
@@ -23,18 +23,17 @@ def step_by_step(row, steps):
 
 @pytest.mark.parametrize("step", [0, 1, 2, 100, 217, 428])
 def test_flops_before_a_step_are_the_sum_of_the_steps_before(row, step):
-    assert row.flops_before(step) == step_by_step(row, step)
+    assert train_flops(row.schedule, row.macs, step) == step_by_step(row, step)
 
 
-def test_a_whole_run_does_the_work_of_all_its_steps(row):
-    total = row.schedule.total_steps
-    assert row.work == (total, step_by_step(row, total))
+def test_a_whole_run_has_the_flops_of_all_its_steps(row):
+    assert row.train_flops == step_by_step(row, row.schedule.total_steps)
 
 
 def test_the_baseline_costs_the_same_at_every_step():
     row = row_schedule("baseline", BASELINE)
     # 8 clips × 16 frames × 64² pixels × 1,000 multiply-adds × 2 × 3.
-    assert row.flops_before(10) == 10 * 8 * 16 * 64**2 * 1000 * 6
+    assert train_flops(row.schedule, row.macs, 10) == 10 * 8 * 16 * 64**2 * 1000 * 6
 
 
 def test_clips_for_each_teraflop(row):
@@ -43,20 +42,6 @@ def test_clips_for_each_teraflop(row):
     assert row.clips_per_teraflop(row.schedule.phases[0].cycle.shapes) == pytest.approx(
         256 / flops * 1e12
     )
-
-
-def test_learning_rates_hold_every_jump(row):
-    found = dict(row.learning_rates())
-    ends = {step for one in row.schedule.phases for step in (one.start_step, one.end_step - 1)}
-    assert ends <= found.keys()
-    assert len(found) <= 450
-    assert all(rate == row.schedule.plan_at(step).lr for step, rate in found.items())
-
-
-def test_stages_start_where_the_rate_falls(row):
-    firsts = [next(p.start_step for p in row.schedule.phases if p.stage == k) for k in (1, 2)]
-    assert row.stage_starts() == firsts
-    assert len(RECIPE.stage_epochs) == 3
 
 
 ROWS = {"baseline": BASELINE, "short": SHORT, "long": LONG, "long_short": LONG_SHORT}
@@ -108,31 +93,9 @@ def test_thin_lines_are_the_shapes_taken_in_turn(figure):
     assert {segment[0][1] for segment in lines.get_segments()} == {64, 128}
 
 
-def test_each_column_is_as_long_as_its_row(figure):
-    assert panel(figure, "learning rate", 0).get_xlim() == (0, 1500)
-    assert panel(figure, "learning rate", 3).get_xlim()[1] < 450
-
-
 def test_no_words_hide_each_other_or_leave_the_figure(figure):
     assert overlaps(figure) == []
     assert outside(figure) == []
-
-
-def test_rows_that_do_the_same_are_shown_once():
-    rows = [row_schedule(name, BASELINE) for name in ("baseline", "same")]
-    assert len(draw_schedule(rows).axes) == 7
-
-
-def test_a_row_has_the_colour_that_it_has_in_the_other_figures_of_a_page():
-    names = ["baseline", "a", "b", "c"]
-    figure = draw_schedule([row_schedule("a", LONG), row_schedule("c", SHORT)], names)
-    found = {
-        text.get_text(): text.get_color()
-        for axes in figure.axes
-        for text in axes.get_children()
-        if isinstance(text, Text) and text.get_text() in names
-    }
-    assert found == {name: ink(row_styles(names)[name].colour) for name in ("a", "c")}
 
 
 def test_of_many_rows_the_first_ones_and_the_last_are_shown():
@@ -143,9 +106,17 @@ def test_of_many_rows_the_first_ones_and_the_last_are_shown():
 
 
 def test_dotted_lines_are_where_the_stages_change(figure):
-    row = row_schedule()
+    phases = row_schedule().schedule.phases
     lines = [line for line in panel(figure, "frames", 3).get_lines() if line.get_linestyle() != "-"]
-    assert [line.get_xdata()[0] for line in lines] == row.stage_starts()
+    firsts = [next(phase.start_step for phase in phases if phase.stage == k) for k in (1, 2)]
+    assert [line.get_xdata()[0] for line in lines] == firsts
+
+
+def test_a_row_has_the_colour_that_it_has_in_the_other_figures_of_a_page():
+    names = ["baseline", "a", "b", "c"]
+    figure = draw_schedule([row_schedule("a", LONG), row_schedule("c", SHORT)], names)
+    colours = [axes.get_lines()[0].get_color() for axes in figure.axes[:2]]
+    assert colours == [row_styles(names)[name].colour for name in ("a", "c")]
 
 
 def test_the_control_is_left_out():

@@ -38,11 +38,6 @@ def test_seeds_that_took_as_long_have_a_range_without_a_width(seconds):
     assert list(segment[:, 0]) == pytest.approx([seconds + 30] * 2)
 
 
-def test_there_are_no_ticks_beyond_the_bars():
-    bars, _ = draw_seconds(comparison(ONE)).axes
-    assert 100.0 <= max(bars.get_xticks()) <= 150.0 < bars.get_xlim()[1]
-
-
 def test_every_part_has_its_name_and_no_words_hide_each_other():
     figure = draw_seconds(quickstart())
     (legend,) = figure.legends

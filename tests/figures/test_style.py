@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import matplotlib.image
 from PIL import Image
 
-from mgexp.figures.style import COLOURS, PrintFigure, ink, printed, round_ticks, row_styles
+from mgexp.figures.style import COLOURS, PrintFigure, printed, row_styles
 
 
 def figure():
@@ -51,13 +51,3 @@ def test_the_rows_of_the_paper_keep_their_colours_beside_others():
     found = row_styles(["baseline", "mine", "long_short", "yours"])
     assert {name: found[name].colour for name in COLOURS} == COLOURS
     assert len({found[name] for name in ("baseline", "mine", "long_short", "yours")}) == 4
-
-
-def test_words_in_a_light_colour_are_darkened_until_they_can_be_read():
-    assert ink("#404040") == "#404040"
-    # Orange has a contrast of 2.2 to white; 4.5 is asked, by hand at 0.6634 of each channel (0.95 to the 8th).
-    assert ink("#E69F00") == "#996900"
-
-
-def test_ticks_are_round():
-    assert list(round_ticks(4).tick_values(0, 7.9)) == [0, 2, 4, 6, 8]

@@ -102,6 +102,17 @@ def test_no_import_goes_up():
     assert up == []
 
 
+def test_results_need_neither_networks_nor_training():
+    wrong = [
+        f"{name_of(path)} imports {imported}"
+        for path in PACKAGE
+        if path.parent.name in FOR_TOOLS
+        for imported in imported_packages(path)
+        if imported in {"models", "train"}
+    ]
+    assert wrong == []
+
+
 def test_no_import_goes_round():
     """Packages form no circle; modules are then ordered too, since Python would not import them."""
     edges = {

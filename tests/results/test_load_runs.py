@@ -10,7 +10,7 @@ from fake_runs import fake_run, unfinished_run
 
 from mgexp.errors import InputError
 from mgexp.results.load import (
-    SECONDS,
+    CLOCKS,
     export_results,
     load_comparison,
     load_runs,
@@ -42,25 +42,6 @@ def test_rows_come_in_the_order_of_the_paper_the_control_last(tmp_path):
         unfinished_run(tmp_path, row)
     names = [row.name for row in load_runs(tmp_path).rows]
     assert names == ["baseline", "short", "long", "long_short", "another", "zebra", "coarse"]
-
-
-def test_pairs_are_of_the_same_seed_and_their_seconds_of_one_machine(tmp_path):
-    for seed in (1, 2, 3):
-        fake_run(tmp_path, "baseline", seed, train_seconds=100.0 * seed)
-    fake_run(tmp_path, "long", 1, train_seconds=50.0)
-    fake_run(tmp_path, "long", 2, train_seconds=50.0, threads=1)
-    fake_run(tmp_path, "long", 4, train_seconds=50.0)
-    comparison = load_runs(tmp_path)
-    pair = comparison.pair(comparison.row("long"))
-    assert pair.seeds == (1, 2)
-    assert pair.speed_up.each == (2.0,)
-
-
-def test_clocks_add_up(tmp_path):
-    fake_run(tmp_path, "baseline", train_seconds=75.0)
-    run = load_runs(tmp_path).baseline.runs[1]
-    # Program 100 s: training 75, evaluation 10, precise BN 2, checkpoints 1, so 12 remain.
-    assert (run.program_seconds, run.other_seconds["evaluate"], run.rest_seconds) == (100, 10, 12)
 
 
 def test_a_seed_that_is_not_the_folders_is_bad_input(tmp_path):
@@ -109,7 +90,7 @@ def test_the_stored_runs_of_this_repository_keep_their_bytes(tmp_path):
 @pytest.mark.parametrize("text", ["", '{"class_names": []}\n{"name": "long"}\n', '{"a": 1}\n'])
 def test_a_file_of_something_else_is_bad_input(tmp_path, text):
     (tmp_path / "runs.jsonl").write_text(text)
-    with pytest.raises(InputError, match="does not hold stored runs"):
+    with pytest.raises(InputError, match=r"runs\.jsonl: its contents"):
         read_stored(tmp_path / "runs.jsonl")
 
 
@@ -139,7 +120,7 @@ def test_the_seconds_of_busy_runs_do_not_count(tmp_path):
         write_stored(folder / "runs.jsonl", Comparison(rows))
     for found in (of_folders, load_comparison(tmp_path)):
         assert {run.key for run in found.busy} == {("runs/baseline", 0), ("runs/budget/as_long", 0)}
-        assert [*found.baseline.timed.runs] == [1]
+        assert [*found.timed.baseline.runs] == [1]
         assert not found.row("as_long").runs[0].is_timed
 
 
@@ -173,18 +154,7 @@ def test_stored_runs_without_their_end_are_not_taken_for_all(tmp_path):
     fake_run(tmp_path / "runs" / "quickstart", "baseline", 0)
     write_stored(path, load_runs(tmp_path / "runs" / "quickstart"))
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(InputError, match="its last line is not whole; restore the file from git"):
-        read_stored(path)
-
-
-@pytest.mark.parametrize("date", ["noon", "2026-11-21T12:00:00"])
-def test_a_stored_run_without_a_moment_is_told(date, tmp_path):
-    path = tmp_path / "runs.jsonl"
-    fake_run(tmp_path / "runs" / "quickstart", "baseline", 0)
-    write_stored(path, load_runs(tmp_path / "runs" / "quickstart"))
-    right = f'"date": "{next(iter(read_stored(path).rows[0].runs.values())).date}"'
-    path.write_text(path.read_text().replace(right, f'"date": "{date}"'))
-    with pytest.raises(InputError, match=r"does not hold stored runs.*restore it from git"):
+    with pytest.raises(InputError, match="its last line is not whole"):
         read_stored(path)
 
 
@@ -210,15 +180,13 @@ def test_a_damaged_file_of_a_run_names_its_folder(name, text, said, tmp_path):
         {"date": "noon"},
         {"date": "2026-11-21T12:00:00"},
         {"seconds": None},
-        {"seconds": dict.fromkeys(SECONDS[:-1], 1.0)},
-        {"seconds": {**dict.fromkeys(SECONDS, 1.0), "evaluate": None}},
+        {"seconds": dict.fromkeys(CLOCKS[:-1], 1.0)},
+        {"seconds": {**dict.fromkeys(CLOCKS, 1.0), "evaluate": None}},
         {"metrics": []},
     ],
 )
 def test_a_result_without_a_value_is_named(change, tmp_path):
     run = fake_run(tmp_path / "runs" / "quickstart", "baseline", 0)
     write_json(run.result_json, {**read_json(run.result_json), **change})
-    with pytest.raises(
-        InputError, match=r"result\.json: .*remove it and start the run's command again"
-    ):
+    with pytest.raises(InputError, match=r"result\.json: its contents"):
         load_runs(tmp_path / "runs" / "quickstart")

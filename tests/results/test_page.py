@@ -86,15 +86,6 @@ def test_a_table_that_was_not_run_is_short(page):
     assert [*index[0].values()] == ["[main](#main)", "2", "not run", ""]
 
 
-def test_tables_that_were_run_come_first(page):
-    text = page({"main/baseline": OVER_BASE, "quickstart/x": OVER_BASE}, result("quickstart/x"))
-    (index,) = tables(text, "# Experiments")
-    assert [(line["table"], line["with results"]) for line in index] == [
-        ("[quickstart](#quickstart)", "1"),
-        ("[main](#main)", "not run"),
-    ]
-
-
 def test_a_published_number_is_held_against_ours(page):
     yamls = {"charades/baseline": OVER_BASE}
     ours = result("charades/baseline", 0, None, map_=38.4)
@@ -158,15 +149,6 @@ def test_an_ablation_stands_below_what_it_changes(page):
     (line,) = changed
     assert line["changes"] == "[long+short](quickstart/long_short.yaml) (quickstart)"
     assert (line["points"], line["verdict"]) == ("−2.00", "loses 2.00 points, as fast; one seed")
-
-
-def test_a_row_over_its_baseline_is_compared_once(page):
-    yamls = {**YAMLS, "quickstart/wide": "_BASE_: baseline.yaml\nROW: wide | deep\nB: 1\n"}
-    text = page(yamls, result("quickstart/baseline"), result("quickstart/wide"))
-    results, against = tables(text, "## quickstart")
-    name = r"[wide \| deep](quickstart/wide.yaml)"
-    assert row(results, name)["seeds"] == row(against, name)["seeds"] == "seed 0"
-    assert "Against the row that each row changes:" not in text
 
 
 def test_results_that_do_not_count_are_told(page):

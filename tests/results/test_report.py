@@ -11,7 +11,8 @@ from markdown_tables import row, section, tables
 
 from mgexp.results.html import Picture, to_html
 from mgexp.results.load import load_comparison, load_runs
-from mgexp.results.report import control_table, render, write_report
+from mgexp.results.pages import write_report
+from mgexp.results.report import list_controls, render
 from mgexp.run.confusion import write_confusion
 from mgexp.run.files import append_jsonl, json_line, read_json, read_jsonl, write_json
 from mgexp.run.folder import RunDir, RunsDir
@@ -76,14 +77,6 @@ def test_the_table_of_rows(report, two_rows):
         *("long_short", "1, 2", "96.60 (96.40–96.80)", "95.4 to 97.5", "250", "24.0", "25.0", "80"),
         *("4.00×", "2.62× (2.50–2.75)", "2.71× (2.58–2.84)", "6.2 %"),
     ]
-
-
-def test_gain_and_loss_stand_in_one_sentence(report, two_rows):
-    # Differences -0.6 and -0.2: mean -0.4, error 0.2, times 12.706 for 1 degree of freedom.
-    (found,) = (line for line in report().splitlines() if line.startswith("- **long_short**"))
-    for number in ("2.62× (2.50–2.75)", "4.00×", "top-1 −0.40 points", "−2.94 to +2.14"):
-        assert number in found
-    assert "another commit" not in found
 
 
 def test_one_line_names_all_runs_beside_other_programs(report, two_rows, tmp_path):
@@ -169,15 +162,10 @@ def test_controls_beside_the_baseline(report, two_rows, tmp_path):
     assert "**coarse**" not in text
 
 
-def test_controls_that_were_not_evaluated_have_no_lines(report, tmp_path):
-    fake_run(tmp_path, "baseline")
-    assert "## Controls" not in report()
-
-
 def test_the_controls_of_a_study_are_listed_before_they_are_evaluated(tmp_path):
     fake_run(tmp_path, "baseline")
-    lines = control_table(load_runs(tmp_path), ("shuffled",), has_coarse=False)
-    assert lines[2:] == ["| the baseline, frames shuffled | – | not evaluated | – | – |"]
+    (control,) = list_controls(load_runs(tmp_path), ("shuffled",), has_coarse=False)
+    assert control == ("the baseline, frames shuffled", [], [], None)
 
 
 def test_what_is_missing_is_listed(report, two_rows, tmp_path):
@@ -194,15 +182,6 @@ def test_what_is_missing_is_listed(report, two_rows, tmp_path):
     ]
     assert lines[4].startswith("- coarse, seed 1: not compared with the baseline")
     assert "('bf16', 960) against ('fp32', 960)" in lines[4]
-
-
-def test_without_a_baseline_no_speed_up_is_shown(report, tmp_path):
-    fake_run(tmp_path, "long", top1=95.0)
-    (table,) = tables(report(), "## Rows")
-    found = row(table, "long")
-    assert found["top-1 (%)"] == "95.00"
-    assert {value for name, value in found.items() if "speed-up" in name} == {"–"}
-    assert "- **long**: there is no comparable baseline run with the same seed." in report()
 
 
 def test_without_a_finished_run_there_is_only_the_list(report, tmp_path):
@@ -229,14 +208,6 @@ def test_how_the_numbers_were_taken_shows_a_mixture(report, tmp_path):
     } <= {*lines}
 
 
-def test_a_task_without_top1_is_reported_in_map(report, tmp_path):
-    run = fake_run(tmp_path, "baseline")
-    record = read_json(run.result_json)
-    write_json(run.result_json, {**record, "metrics": {"map": 38.25}})
-    ((found,),) = tables(report(), "## Rows")
-    assert found["mAP (%)"] == "38.25"
-
-
 def picture(name):
     svg = f"<svg>{name}</svg>".encode()
     return Picture(name, f"{name} & more", f"What {name} shows.", b"png", svg)
@@ -257,13 +228,6 @@ def test_pictures_stand_where_they_are_spoken_of(report, two_rows, tmp_path):
         first, second, *_ = section(text, heading)
         assert first == f"![{name} & more](figures/{name}.png)"
         assert second == f"*What {name} shows.*"
-
-
-def test_runs_elsewhere_are_not_in_the_report(report, two_rows, tmp_path):
-    other = RunDir(tmp_path / "deeper" / "row" / "seed9")
-    other.root.mkdir(parents=True)
-    other.config_yaml.touch()
-    assert "seed 9" not in report()
 
 
 # --- what comes first
@@ -343,26 +307,15 @@ def test_a_smoke_run_is_marked_and_its_command_shown(report, tmp_path):
     assert f"python tools/run_net.py {command}" in text
 
 
-def test_commands_of_own_runs_name_their_yaml_and_their_folder(tmp_path, monkeypatch):
-    """As in a project: the YAML stands above runs/, that of a shorter baseline in budget/; a third one is gone."""
+def test_the_command_of_an_own_run_has_the_configuration_of_its_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    project = tmp_path / "my project"
-    (project / "budget").mkdir(parents=True)
-    (project / "baseline.yaml").touch()
-    (project / "budget" / "as_long.yaml").touch()
-    commands = {}
-    for name in ("baseline", "as_long", "gone"):
-        run = fake_run(project / "runs", name, 0)
-        write_json(run.result_json, {**read_json(run.result_json), "experiment": name})
-        append_jsonl(run.starts_jsonl, {"changes": [], "given": ["RNG_SEED"]})
-        (row,) = (one for one in load_runs(project / "runs").rows if one.name == name)
-        commands[name] = row.runs[0].command
-    tool = "python tools/run_net.py --cfg"
-    assert commands == {
-        "baseline": f"{tool} 'my project/baseline.yaml' --output 'my project/runs/baseline/seed0' --seed 0",
-        "as_long": f"{tool} 'my project/budget/as_long.yaml' --output 'my project/runs/as_long/seed0' --seed 0",
-        "gone": f"{tool} 'my project/runs/gone/seed0/config.yaml' --output 'my project/runs/gone/seed0' --seed 0",
-    }
+    run = fake_run(tmp_path / "my project" / "runs", "baseline", 0)
+    write_json(run.result_json, {**read_json(run.result_json), "experiment": "baseline"})
+    append_jsonl(run.starts_jsonl, {"changes": [], "given": ["RNG_SEED"]})
+    folder = "my project/runs/baseline/seed0"
+    assert load_runs(run.root.parents[1]).baseline.runs[0].command == (
+        f"python tools/run_net.py --cfg '{folder}/config.yaml' --output '{folder}' --seed 0"
+    )
 
 
 def test_a_command_names_the_files_of_its_import(report, tmp_path, monkeypatch):
@@ -373,13 +326,6 @@ def test_a_command_names_the_files_of_its_import(report, tmp_path, monkeypatch):
         append_jsonl(run.starts_jsonl, {"changes": [], "given": [], "imports": imports})
     command = "baseline.yaml --import 'my, nets.py' --import /other/loss.py\n"
     assert f"--cfg experiments/{tmp_path.name}/{command}" in report()
-
-
-def test_a_command_without_keys_is_known_too(report, tmp_path):
-    run = fake_run(tmp_path, "baseline")
-    assert "tools/run_net.py" not in report()
-    append_jsonl(run.starts_jsonl, {"changes": [], "given": []})
-    assert f"python tools/run_net.py --cfg experiments/{tmp_path.name}/baseline.yaml\n" in report()
 
 
 # --- classes
@@ -414,16 +360,6 @@ def test_the_worst_classes_and_pairs_of_the_baseline_and_the_fastest_row(report,
         ["baseline", "close", "open", "1", "12.5 %"],
         ["long_short", "close", r"push\|pull", "4", "100.0 %"],
     ]
-
-
-def test_without_names_classes_are_numbers(report, confused):
-    _, pairs = tables(report(), "## Classes")
-    assert [*pairs[-1].values()] == ["long_short", "class 1", "class 2", "4", "100.0 %"]
-
-
-def test_runs_that_do_not_say_what_they_confuse_have_no_such_section(report, tmp_path):
-    fake_run(tmp_path, "baseline")
-    assert "## Classes" not in report()
 
 
 def test_a_perfect_run_says_so(report, tmp_path):
@@ -461,11 +397,6 @@ def test_the_page_loads_nothing_and_runs_no_script():
     assert "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\"" in page
     assert "<script" not in page
     assert re.findall(r'(?:src|srcset|href)="(?!data:)[^"]*"', page) == []
-
-
-def test_the_gallery_follows_its_heading():
-    page = to_html("# runs\n\n## Mistakes\n\nwords\n", [], "<div>x</div>", "Mistakes")
-    assert "<h2>Mistakes</h2>\n<div>x</div>" in page
 
 
 def test_a_report_is_two_files_and_the_figures(two_rows, tmp_path):

@@ -143,7 +143,7 @@ def test_rows_of_few_steps_are_named_before_the_first_run_and_on_the_page(
     """Long has 805 steps for 600 videos, and 670 for 500. The baseline has fewer, and one shape."""
     keys = {"SOLVER": {"STEPS": [0, 4, 8], "MAX_EPOCH": 10}, "DATA": {"NUM_VIDEOS": num_videos}}
     # Counting a network of another shape takes seconds, and no number of this test needs it.
-    counts = "mgexp.results.schedules.count_macs"
+    counts = "mgexp.plan.row_schedules.count_macs"
     monkeypatch.setattr(counts, lambda network, shapes: dict.fromkeys(shapes, 1))
     factors = {"LONG_CYCLE": True, "LONG_CYCLE_FACTORS": [[0.5, 1.0], [1.0, 1.0]]}
     for name, multigrid in ((A, {}), (B, factors)):
@@ -233,8 +233,8 @@ def test_figures_show_the_seeds_whose_seconds_count(runs, folder, monkeypatch):
     monkeypatch.setattr(tool, "new_budgets", lambda *_: {})
     given = []
 
-    def note(comparison, schedules, gains, margin):
-        given.append((gains, margin))
+    def note(comparison, schedules, pairs, margin):
+        given.append((pairs, margin))
         return []
 
     monkeypatch.setattr(tool, "draw_figures", note)
@@ -242,9 +242,8 @@ def test_figures_show_the_seeds_whose_seconds_count(runs, folder, monkeypatch):
     result_json = folder.parents[1] / "runs/group/long/seed1/result.json"
     write_json(result_json, {**read_json(result_json), "other_cores": 0.9})
     tool.main(["experiments/group", "--only-page"])
-    assert [len(one.time.each) for gains, _ in given for one in gains] == [2, 1]
-    assert [len(one.timed_points) for gains, _ in given for one in gains] == [2, 1]
-    assert [len(one.points.each) for gains, _ in given for one in gains] == [2, 2]
+    assert [len(pair.timed.runs) for pairs, _ in given for pair in pairs] == [2, 1]
+    assert [len(pair.runs) for pairs, _ in given for pair in pairs] == [2, 2]
     assert {margin for _, margin in given} == {1.0}
 
 
@@ -377,20 +376,9 @@ def test_an_unfinished_run_of_an_earlier_configuration_is_named(study, folder, c
     assert study("--only-page") == 0
 
 
-def test_the_time_is_unknown_before_the_first_run_has_ended(
-    study, folder, runs, monkeypatch, capsys
-):
-    """Two runs have the FLOPs of the baseline. Those of the half row, and of its shorter baseline, have half."""
-    monkeypatch.setattr(
-        "mgexp.results.schedules.count_macs", lambda _, shapes: dict.fromkeys(shapes, 1)
-    )
-    for name, epochs in ((A, 8), (B, 4)):
-        solver = {"STEPS": [0, epochs / 2], "MAX_EPOCH": epochs}
-        keys = {**CONFIG, "ROW": name, "SOLVER": solver, "DATA": {"NUM_VIDEOS": 80}}
-        (folder / f"{name}.yaml").write_text(yaml.safe_dump(keys))
+def test_the_time_is_unknown_before_the_first_run_has_ended(study, runs, capsys):
+    unknown = "7 tasks left; how long they take is known after the first run"
     assert study("--status") == 0
-    flops = "with the FLOPs of 4.0 runs of baseline"
-    unknown = f"7 tasks left, {flops}; how long they take is known after the first run"
     assert capsys.readouterr().out.splitlines()[-1] == unknown
     assert study("--minutes", "1") == 4
     said = capsys.readouterr().err

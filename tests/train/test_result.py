@@ -12,7 +12,7 @@ from mgexp.models.build import build_model
 from mgexp.models.cost import macs_by_shape, train_flops
 from mgexp.run.clock import Clock
 from mgexp.run.log import LOGGER
-from mgexp.train.result import count_flops, judge, seconds_record, summary
+from mgexp.train.result import flops_counter, judge, seconds_record, summary
 from mgexp.train.setup import build_row_schedule
 
 
@@ -59,10 +59,11 @@ def test_a_network_that_cannot_be_traced_is_counted_all_the_same(tmp_path, caplo
     caplog.set_level(logging.WARNING, LOGGER.name)
     wanted = train_flops(schedule, macs_by_shape(network, schedule.sizes))
     # fvcore also counts batch norm and pools, which are a larger share of a tiny network.
-    assert count_flops(Untraceable(network), schedule) == pytest.approx(wanted, rel=0.1)
+    count = flops_counter(Untraceable(network), schedule)
+    assert count(schedule.total_steps) == pytest.approx(wanted, rel=0.1)
     assert "fvcore cannot count this network, so torch does" in caplog.text
     with pytest.raises(InputError, match="the FLOPs of a run cannot be counted: a clip of 2 x 16²"):
-        count_flops(Untraceable(network, is_broken=True), schedule)
+        flops_counter(Untraceable(network, is_broken=True), schedule)
 
 
 def test_the_summary_says_accuracy_cost_and_verdict():

@@ -11,10 +11,10 @@ from fake_experiments import result
 from mgexp.results.estimates import Estimate, estimate_ratio
 from mgexp.results.html import to_html
 from mgexp.results.model import Pair, Row
-from mgexp.results.tables import (
+from mgexp.results.pages import with_brackets
+from mgexp.results.texts import (
     deviation_text,
     interval_text,
-    markdown,
     mean_text,
     plain_cell,
     points_text,
@@ -23,7 +23,6 @@ from mgexp.results.tables import (
     times_text,
     to_published,
     verdict,
-    with_brackets,
 )
 
 
@@ -37,12 +36,6 @@ def test_numbers_have_their_range():
     assert deviation_text([96.0, 98.0]) == "97.00 ± 1.41"
     assert points_text(-0.4) == "−0.40"
     assert interval_text(None) == times_text(None) == "–"
-
-
-def test_a_table_escapes_nothing_and_needs_a_line():
-    assert markdown(("a", "b"), []) == []
-    found = markdown(("a", "b", "c"), [["1", "2", "3"]], ("c",))
-    assert found == ["| a | b | c |", "| :-- | --: | :-- |", "| 1 | 2 | 3 |"]
 
 
 def test_a_name_keeps_the_underscores_inside_its_words():
@@ -63,7 +56,7 @@ def test_a_name_keeps_the_underscores_inside_its_words():
     ],
 )
 def test_a_table_says_what_its_brackets_mean(cell, note):
-    lines = ["![figure](a.png)", "", *markdown(("row", "b"), [["a", cell], ["b", "1"]])]
+    lines = ["![figure](a.png)", "", "| row | b |", "| :-- | --: |", f"| a | {cell} |", "| b | 1 |"]
     noted = [*lines, "", note] if note else lines
     assert with_brackets([*lines, "", "Words."]) == [*noted, "", "Words."]
     assert with_brackets([]) == []
@@ -108,16 +101,6 @@ def test_a_speed_up_that_varies_may_be_chance():
     # The mean is √1.6. The error of the logarithms is 0.45815, half a width 5.8212, and e^6.0562 = 426.75.
     said = "no difference seen, 1.26× faster, which may be chance (0.00× to 426.75×)"
     assert verdict(one) == said
-
-
-def test_without_a_pair_nothing_is_compared():
-    found = versus((90,), (89,), precision="another")
-    assert verdict(found).startswith("not compared: no run of its base with the same seed")
-
-
-def test_seconds_of_another_device_are_no_verdict():
-    found = versus((90,), (89,), device="another", train_seconds=10.0)
-    assert verdict(found) == "loses 1.00 points, as many FLOPs; one seed"
 
 
 @pytest.mark.parametrize(

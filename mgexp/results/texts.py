@@ -1,73 +1,21 @@
-"""Write results as text: numbers, verdicts and Markdown tables, for reports and for experiments/README.md."""
+"""Write numbers, names and verdicts as text: what stands in the cells of tables, and behind their filters."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean, stdev
-from typing import TypeVar
 
 from mgexp.results.estimates import Estimate
-from mgexp.results.evidence import VideoDifference, is_constant
-from mgexp.results.model import Pair, Run
+from mgexp.results.evidence import is_constant
+from mgexp.results.model import Pair, Row, Run
 from mgexp.run.other_programs import BUSY_CORES
 
-T = TypeVar("T")
 NONE = "–"
 """Stands for a number that is unknown, because a run is missing or cannot be compared."""
 
-NUMBER = r"−?[\d,.]+×?"
-BRACKETS = re.compile(rf"\| {NUMBER} \({NUMBER}(–| to ){NUMBER}\) ")
-"""A cell with a number and what `mean_text` or `ratio_text` writes behind it, or an interval."""
 SPECIAL = re.compile(r"[\\`*|]|(?<![^\W_])_|_(?![^\W_])|\](?=[(\[])")
 """What Markdown takes for more than text: also an underscore at the edge of a word, and the end of a link text."""
-IN_BRACKETS = {
-    "–": "In brackets: the lowest and the highest of the seeds.",
-    " to ": "In brackets: the 95 % interval over the seeds.",
-}
-
-VIDEO_WORDS = """\
-Each pair of runs scored the same videos. The interval covers the choice of the seeds and of the videos: half of it
-is the root of the squares of Student's t over seeds and of the normal distribution over videos."""
-
-
-def markdown(
-    headings: Sequence[str], lines: Sequence[Sequence[str]], to_the_left: Sequence[str] = ()
-) -> list[str]:
-    """Write a table as lines of Markdown. Without `lines` there is no table.
-
-    The first column and the columns `to_the_left` are flush left, the others flush right.
-    """
-    if not lines:
-        return []
-    left = {headings[0], *to_the_left}
-    rule = [":--" if heading in left else "--:" for heading in headings]
-    return [f"| {' | '.join(cells)} |" for cells in (headings, rule, *lines)]
-
-
-def table(
-    items: Iterable[T],
-    columns: Sequence[tuple[str, Callable[[T], str]]],
-    to_the_left: Sequence[str] = (),
-) -> list[str]:
-    """Write a table with a line for each item. A column is a heading and the function that writes its cells."""
-    # A heading and its function are a pair. In two separate lists, people would soon change only one of them.
-    lines = [[write(one) for _, write in columns] for one in items]
-    return markdown([heading for heading, _ in columns], lines, to_the_left)
-
-
-def with_brackets(lines: Sequence[str]) -> list[str]:
-    """Say below the last table among ``lines`` what the brackets behind its numbers mean, if there are any."""
-    found = next(filter(None, map(BRACKETS.search, lines)), None)
-    end = max((n for n, line in enumerate(lines, start=1) if line.startswith("| ")), default=0)
-    return [*lines[:end], *(["", IN_BRACKETS[found[1]]] if found else []), *lines[end:]]
-
-
-def sections_of(parts: Iterable[tuple[str, Sequence[str]]]) -> Iterator[str]:
-    """Yield the lines of sections from their headings and contents. A section without contents is left out."""
-    for heading, body in parts:
-        if body:
-            yield from ("", f"## {heading}", "", *with_brackets(body))
 
 
 def plain_cell(text: str) -> str:
@@ -75,13 +23,23 @@ def plain_cell(text: str) -> str:
     return re.sub(SPECIAL, r"\\\g<0>", text).replace("&", "&amp;").replace("<", "&lt;")
 
 
-# --- numbers
+# --- seeds and runs
 
 
 def seeds_text(seeds: Iterable[int]) -> str:
     """List seeds: "seed 0", or "seeds 0, 1, 2". A bare 0 would read as if there were none."""
     names = [*map(str, seeds)]
     return f"seed{'s' if len(names) > 1 else ''} {', '.join(names)}" if names else NONE
+
+
+def seeds_cell(seeds: Iterable[int]) -> str:
+    """List seeds below the heading "seeds": "seed 0", or "0, 1, 2"."""
+    return seeds_text(seeds).removeprefix("seeds ")
+
+
+def timed_seeds(pair: Pair) -> str:
+    """Name the seeds whose seconds are compared, such as " (seeds 0, 1)"; "" if they are all seeds."""
+    return "" if pair.timed.seeds == pair.seeds else f" ({seeds_text(pair.timed.seeds)})"
 
 
 def busy_text(busy: Iterable[Run]) -> str:
@@ -95,16 +53,19 @@ def busy_text(busy: Iterable[Run]) -> str:
 
 def not_compared(pair: Pair, base: str) -> Iterator[str]:
     """Name the seeds that cannot be compared with ``base``, because the settings of the two runs differ."""
-    for seed, settings in pair.other_settings.items():
-        own, other = (tuple(setting.of_scores) for setting in settings)
-        why = f"because the settings differ: {own} against {other}"
+    for seed, (own, other) in pair.other_settings.items():
+        why = f"because the settings differ: {own.of_scores} against {other.of_scores}"
         yield f"- {pair.own.name}, seed {seed}: not compared with {base}, {why}."
 
 
-def seeds_cell(seeds: Iterable[int]) -> str:
-    """List seeds below the heading "seeds": "seed 0", or "0, 1, 2"."""
-    names = [*seeds]
-    return ", ".join(map(str, names)) if len(names) > 1 else seeds_text(names)
+def distinct_text(values: Iterable[object]) -> str:
+    """List the values that occur. Numbers are sorted by size: 2 comes before 10, and 900 before 1,000."""
+    texts = {"none" if value is None else str(value) for value in values}
+    is_number = {text: text.replace(",", "").isdigit() for text in texts}
+    return ", ".join(sorted(texts, key=lambda text: (len(text) * is_number[text], text)))
+
+
+# --- numbers
 
 
 def mean_text(values: Sequence[float], decimals: int = 0) -> str:
@@ -124,10 +85,34 @@ def _with_range(center: float, values: Sequence[float], decimals: int, unit: str
     return f"{center:,.{decimals}f}{unit}{span}"
 
 
+def share_text(row: Row, part: str, whole: str) -> str:
+    """Write the mean share of one number of a run in another: "6.2 %". Each seed counts the same."""
+    shares = [getattr(run, part) / getattr(run, whole) for run in row.runs.values()]
+    return f"{100 * fmean(shares):.1f} %" if shares else NONE
+
+
 def deviation_text(values: Sequence[float]) -> str:
     """Write the mean, and the standard deviation of more than one value: "96.83 ± 0.44"."""
     spread = f" ± {stdev(values):.2f}" if len(values) > 1 else ""
     return f"{fmean(values):.2f}{spread}"
+
+
+def half_width_text(estimate: Estimate | None) -> str:
+    """Write a mean and half its 95 % interval: "93.20 ± 0.44". One seed has no interval."""
+    if estimate is None or estimate.interval is None:
+        return f"{estimate.mean:.2f}, one seed" if estimate else ""
+    low, high = estimate.interval
+    return f"{estimate.mean:.2f} ± {(high - low) / 2:.2f}"
+
+
+def estimate_text(estimate: Estimate | None, decimals: int = 2, unit: str = "") -> str:
+    """Write a mean and its 95 % interval: "2.71× (2.60× to 2.80×)". Leave out an interval that shows no width."""
+    if estimate is None:
+        return NONE
+    ends = estimate.interval or (estimate.mean, estimate.mean)
+    mean, low, high = (f"{value:,.{decimals}f}{unit}" for value in (estimate.mean, *ends))
+    interval = f" ({low} to {high})" if low != high else ""
+    return f"{mean}{interval}".replace("-", "−")
 
 
 def points_text(value: float) -> str:
@@ -158,24 +143,14 @@ def times_text(ratio: Estimate | None) -> str:
     return f"{ratio.interval[0]:.2f}× to {ratio.interval[1]:.2f}×"
 
 
-SEEDS: tuple[str, Callable[[Pair], str]] = ("seeds", lambda pair: seeds_cell(pair.seeds))
-INTERVAL: tuple[str, Callable[[Pair], str]] = (
-    "95 % interval",
-    lambda pair: interval_text(pair.difference),
-)
-"""Columns of every table that compares rows."""
-
-
 # --- verdicts
 
 
 def verdict(pair: Pair) -> str:
     """Say what a row gains or loses: "loses 1.17 points, which may be chance (−3.20 to +0.86), 2.76× faster".
 
-    Something may be chance if its 95 % interval, which then follows in brackets, contains "no difference".
-
-    The verdict also says if it rests on one seed. Without seconds that can be compared, it uses
-    FLOPs.
+    Something may be chance if its 95 % interval, which then follows in brackets, contains "no difference". The
+    verdict also says if it rests on one seed. Without seconds that can be compared, it uses FLOPs.
     """
     difference, speed_up, flop_saving = pair.difference, pair.speed_up, pair.flop_saving
     if difference is None or flop_saving is None:
@@ -196,11 +171,6 @@ def verdict(pair: Pair) -> str:
     return f"{gain}, {cost}{'; one seed' if len(pair.runs) == 1 else ''}"
 
 
-def timed_seeds(pair: Pair) -> str:
-    """Name the seeds whose seconds are compared, such as " (seeds 0, 1)"; "" if they are all seeds."""
-    return "" if pair.timed.seeds == pair.seeds else f" ({seeds_text(pair.timed.seeds)})"
-
-
 def _times(ratio: float, above: str, below: str, same: str) -> str:
     if f"{ratio:.2f}" == "1.00":
         return same
@@ -214,27 +184,3 @@ def to_published(score: float, published: str) -> str:
         return f"the published {published}"
     side = "above" if score > float(published) else "below"
     return f"{distance} points {side} the published {published}"
-
-
-# --- single videos
-
-
-def video_table(named: Iterable[tuple[str, VideoDifference | None]]) -> list[str]:
-    """Compare rows on single videos, with an interval over videos and seeds. Without scores of videos it is empty.
-
-    ``named`` has what `compare_videos` found, with the words for its line.
-    """
-    found = [(name, one) for name, one in named if one]
-    lines = table(
-        found,
-        [
-            ("row", lambda item: plain_cell(item[0])),
-            ("pairs", lambda item: f"{len(item[1].seeds)}"),
-            ("videos × pairs", lambda item: f"{item[1].num_videos:,}"),
-            ("only the row right", lambda item: f"{item[1].num_gained:,}"),
-            ("only the base right", lambda item: f"{item[1].num_lost:,}"),
-            ("difference (points)", lambda item: points_text(item[1].mean)),
-            ("95 % interval", lambda item: " to ".join(map(points_text, item[1].interval))),
-        ],
-    )
-    return [*VIDEO_WORDS.splitlines(), "", *lines] if lines else []
