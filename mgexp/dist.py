@@ -21,7 +21,7 @@ from mgexp.errors import InputError
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=15)
 """How long a process waits in a collective for another. Assumption: long enough for slow videos. This limit is
-only for a process that hangs. If one fails or is killed, all end within 30 seconds, see ``mgexp.failure``."""
+only for a process that hangs. If one fails or is killed, torchrun or srun ends all."""
 
 T = TypeVar("T")
 
@@ -97,7 +97,7 @@ def joined(processes: Processes, device: torch.device) -> Iterator[None]:
     """Join the other processes for the block: with nccl between GPUs, with gloo between CPUs.
 
     After an error, this process does not destroy the group, because the others may wait in a collective.
-    ``mgexp.failure`` ends them.
+    The launcher ends them.
     """
     if device.type == "cuda":
         # Do this before any collective. Without it, nccl and all code that says only "cuda" would use GPU 0 in

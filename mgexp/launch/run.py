@@ -114,7 +114,7 @@ def run_in_process(
     """
     stop, job = stop or StopRequest(), None
     try:
-        with stop.listening(), failing_together(processes, stop.before_force) as explained:
+        with stop.listening(), failing_together(processes) as explained:
             # There is nothing to save yet, so a signal may end the run at once.
             with stop.at_once():
                 job = build_job(options, processes, problems)

@@ -9,7 +9,7 @@ This is what each signal does. We observed it on Slurm 22.05:
   job in any case, and decides itself whether to queue it again. It does not do so for a job that ends by itself.
   So the run saves and continues until it is killed.
 - If no step ends for a long time after SIGUSR2, as during a compilation, the job is queued again before its limit.
-  It then continues from the files on disk. The same happens if rank 0 cannot stop during the start.
+  It then continues from the files on disk. This also covers a process that waits for another in a collective.
 - A signal that comes before the task listens is held back until then: see `hold_signals.py`.
 
 Every pickle of a job holds the same task. The state of a run is in its run folder, so a start from any pickle
@@ -80,25 +80,16 @@ class TrainTask:
         """Run to the end. Exit with the code of run_net.py if it is not 0."""
         job = submitit.JobEnvironment()
         is_slurm = job.cluster == "slurm"
-        asks_slurm = is_slurm and job.global_rank == 0
-
-        def queue_again(signal_name: str) -> None:
-            if asks_slurm and signal_name == WARNING:
-                _requeue(job.job_id)
-
-        stop = StopRequest(
-            only_save=(signal.SIGTERM,) if is_slurm else (), before_force=queue_again
-        )
+        stop = StopRequest(only_save=(signal.SIGTERM,) if is_slurm else ())
         # A job that is queued again keeps its id. So delete the outcome of its last start.
         self._outcome_json(job).unlink(missing_ok=True)
         deadline: AbstractContextManager[object] = nullcontext()
-        if asks_slurm:
-            deadline = _Deadline(stop, self.submission.resources, job.job_id)
+        if is_slurm and job.global_rank == 0:
+            deadline = _Deadline(self.submission.resources, job.job_id)
         # Listen first. `release` delivers the signals that came during the start.
-        with stop.listening():
+        with stop.listening(), deadline:
             release()
-            with deadline:
-                outcome = self._run(job, stop)
+            outcome = self._run(job, stop)
         if outcome is Outcome.INTERRUPTED and stop.signal_name not in ENDS_IT:
             # Everything is saved. The handler of submitit is now active again. On rank 0 it queues the job again
             # and exits.
@@ -162,28 +153,37 @@ def seconds_to_wait(resources: Resources, since_start: float) -> float:
 class _Deadline(threading.Thread):
     """A thread that queues a Slurm job again if no step ends within ``seconds_to_wait`` after a warning.
 
-    It is a thread, because the main thread may be busy in a long computation. It lives as long as its context.
+    Python's handlers run only between two instructions of the main thread, which may be busy in a long computation
+    or wait for another process. So the interpreter writes the number of each signal into a socket that this thread
+    reads. Use it as a context in the main thread.
     """
 
-    def __init__(self, stop: StopRequest, resources: Resources, job_id: str) -> None:
+    def __init__(self, resources: Resources, job_id: str) -> None:
         super().__init__(daemon=True)
-        self._request = stop
         self._resources = resources
         self._job_id = job_id
         self._run_ended = threading.Event()
+        self._reader, self._writer = socket.socketpair()
 
     def __enter__(self) -> _Deadline:
+        self._writer.setblocking(False)
+        signal.set_wakeup_fd(self._writer.fileno())
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        signal.set_wakeup_fd(-1)
         self._run_ended.set()
+        self._writer.close()
 
     def run(self) -> None:
         """Wait for the warning, and then for the end of the run. Queue the job again if the run does not end."""
-        while self._request.signal_name != WARNING:
-            if self._run_ended.wait(0.2):
+        number = 0
+        while number != signal.SIGUSR2:
+            byte = self._reader.recv(1)
+            if not byte:
                 return
+            number = byte[0]
         seconds = seconds_to_wait(self._resources, seconds_since_process_start())
         if self._run_ended.wait(seconds):
             return
