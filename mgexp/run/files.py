@@ -17,6 +17,7 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
+from glob import glob
 from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -158,6 +159,11 @@ def free_path(path: Path, word: str) -> Path:
 def is_there(path: Path) -> bool:
     """Return whether anything has that name. Return False also for a name that is too long or unreadable."""
     return os.path.exists(path)  # noqa: PTH110
+
+
+def is_listed(text: str) -> bool:
+    """Tell whether a key names a list: a file or folder that exists, or a pattern of files."""
+    return bool(text and (is_there(Path(text)) or glob(text)))  # noqa: PTH207 (Path.glob fails for long names)
 
 
 def is_folder(path: Path) -> bool:

@@ -23,6 +23,7 @@ from mgexp.run.files import (
     atomic_file,
     atomic_write_text,
     cut_jsonl,
+    is_listed,
     lock_file,
     read_json,
     read_jsonl,
@@ -247,3 +248,18 @@ def test_a_path_for_a_command_is_relative_below_the_working_folder_and_else_abso
     monkeypatch.chdir(tmp_path)
     assert short_path(tmp_path / "a" / "b") == "a/b"
     assert short_path(Path("../c")) == str(tmp_path.parent / "c")
+
+
+@pytest.mark.parametrize(
+    ("name", "listed"),
+    [
+        ("run_test_split1.txt", True),
+        ("*_test_split1.txt", True),
+        ("*_test_split2.txt", False),
+        ("no.txt", False),
+        ("x" * 300, False),
+    ],
+)
+def test_a_list_is_a_file_or_a_pattern(name, listed, tmp_path):
+    (tmp_path / "run_test_split1.txt").touch()
+    assert is_listed(str(tmp_path / name)) == listed

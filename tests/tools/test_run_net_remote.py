@@ -11,7 +11,6 @@ from run_files import refused
 from served import served
 from tiny import command, load_tool
 
-from mgexp.run import remote
 from mgexp.run.files import read_json
 
 pytestmark = pytest.mark.usefixtures("own_code")
@@ -20,7 +19,6 @@ pytestmark = pytest.mark.usefixtures("own_code")
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(remote, "_KNOWN", {})
 
 
 def test_a_run_starts_from_weights_of_a_web_server(main, cfg, output, finished_run):
