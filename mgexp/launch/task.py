@@ -27,7 +27,6 @@ import threading
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import submitit
 from submitit.helpers import TorchDistributedEnvironment
@@ -200,23 +199,13 @@ def _requeue(job_id: str) -> None:
 
 
 def _processes(job: submitit.JobEnvironment) -> Processes:
-    """Return which process of the job this is, and tell torch the address of the first process.
-
-    Raises InputError if this process cannot find the address of the first node of the job.
-    """
+    """Return which process of the job this is, and tell torch the address of the first process."""
     if job.num_tasks == 1:
         return Processes()
-    found: Any = TorchDistributedEnvironment()
+    environment = TorchDistributedEnvironment()
     # A node may not know an address for its own name. Processes of one node do not need it.
     if job.num_nodes == 1:
-        found.master_addr = "127.0.0.1"
-    host = found.master_addr
-    try:
-        socket.getaddrinfo(host, None)
-    except OSError as error:
-        problem = f"the first node of the job, {host}, has no address here ({error}): its processes cannot meet"
-        remedy = "name nodes in slurm.conf as hosts are named, or use --nodes 1"
-        raise InputError([f"{problem}; {remedy}"]) from error
+        environment.master_addr = "127.0.0.1"
     # Processes select their GPUs by LOCAL_RANK, so each must see all GPUs of its node.
-    found.export(set_cuda_visible_devices=False, overwrite=True)
+    environment.export(set_cuda_visible_devices=False, overwrite=True)
     return dist.from_environment()

@@ -255,13 +255,3 @@ assert sorted(found) == [signal.SIGUSR2, signal.SIGTERM], found
 """
     start = [sys.executable, "-I", "-S", hold_signals.__file__, "-c", script]
     subprocess.run(start, check=True, env={"PYTHONPATH": str(REPOSITORY)})
-
-
-def test_a_node_without_an_address_is_named(task, tmp_path, monkeypatch):
-    in_job(monkeypatch, None, num_nodes=2)
-    first = SimpleNamespace(master_addr="no-such-node.invalid")
-    monkeypatch.setattr(module, "TorchDistributedEnvironment", lambda: first)
-    with pytest.raises(SystemExit):
-        task()
-    assert outcome(tmp_path)["outcome"] == Outcome.BAD_INPUT
-    assert "no-such-node.invalid, has no address" in outcome(tmp_path)["message"]
