@@ -19,7 +19,7 @@ from mgexp.errors import InputError, TrainingError, collected
 from mgexp.failure import failing_together
 from mgexp.launch.resources import Resources
 from mgexp.models.build import build_problems
-from mgexp.registry import OwnFile, import_again, imported
+from mgexp.registry import OwnFile, import_file, imported
 from mgexp.run.environment import COMMIT_TXT, REPOSITORY, git_commit
 from mgexp.run.folder import SMOKE_GIVEN, RunDir, default_run_dir
 from mgexp.stop import Interrupted, StopRequest
@@ -69,8 +69,8 @@ def build_job(
     With ``is_here`` False the run is for another machine, so this function does not check the devices and memory
     of this machine. Raises InputError with ``problems`` and with all problems that are found here.
     """
-    for one in options.imports:
-        import_again(one)
+    for file in options.imports:
+        import_file(file.path, file.digest)
     pairs = [] if options.seed is None else ["RNG_SEED", str(options.seed)]
     if pairs and "RNG_SEED" in options.overrides[::2]:
         problems = [

@@ -37,14 +37,11 @@ from mgexp.errors import InputError
 from mgexp.launch.hold_signals import release
 from mgexp.launch.resources import Resources
 from mgexp.launch.run import RunOptions, require_frozen, run_in_process
-from mgexp.run.clock import seconds_since_process_start
 from mgexp.run.files import write_json
 from mgexp.run.folder import LaunchDir
 from mgexp.stop import StopRequest
 from mgexp.train.result import Outcome
 
-EARLY_SECONDS = 60
-"""Slurm may send the warning this many seconds too early. Source: man sbatch, --signal."""
 WARNING = "SIGUSR2"
 ENDS_IT = ("SIGTERM", "SIGINT")
 """Signals after which a run is not queued again."""
@@ -84,7 +81,8 @@ class TrainTask:
         self._outcome_json(job).unlink(missing_ok=True)
         deadline: AbstractContextManager[object] = nullcontext()
         if is_slurm and job.global_rank == 0:
-            deadline = _Deadline(self.submission.resources, job.job_id)
+            # The other half of the warning is for Slurm, which needs time to queue the job again.
+            deadline = _Deadline(self.submission.resources.warning_seconds / 2, job.job_id)
         # Listen first. `release` delivers the signals that came during the start.
         with stop.listening(), deadline:
             release()
@@ -137,29 +135,17 @@ class TrainTask:
         return self.submission.launch.outcome_json(job.job_id, job.global_rank)
 
 
-def seconds_to_wait(resources: Resources, since_start: float) -> float:
-    """Return how long a job may wait for a step to end. The warning came ``since_start`` seconds after its start.
-
-    If the time limit is near, the job may wait until half of the warning time is left. If the limit is far, the
-    warning announces preemption, and Slurm may end the job sooner. Then the job waits for half of the warning
-    time.
-    """
-    margin, left = resources.warning_seconds / 2, 60 * resources.minutes - since_start
-    is_time_limit = left < resources.warning_seconds + EARLY_SECONDS
-    return max(0.0, left - margin) if is_time_limit else margin
-
-
 class _Deadline(threading.Thread):
-    """A thread that queues a Slurm job again if no step ends within ``seconds_to_wait`` after a warning.
+    """A thread that queues a Slurm job again if no step ends within ``seconds`` after a warning.
 
     Python's handlers run only between two instructions of the main thread, which may be busy in a long computation
     or wait for another process. So the interpreter writes the number of each signal into a socket that this thread
     reads. Use it as a context in the main thread.
     """
 
-    def __init__(self, resources: Resources, job_id: str) -> None:
+    def __init__(self, seconds: float, job_id: str) -> None:
         super().__init__(daemon=True)
-        self._resources = resources
+        self._seconds = seconds
         self._job_id = job_id
         self._run_ended = threading.Event()
         self._reader, self._writer = socket.socketpair()
@@ -177,17 +163,14 @@ class _Deadline(threading.Thread):
 
     def run(self) -> None:
         """Wait for the warning, and then for the end of the run. Queue the job again if the run does not end."""
-        number = 0
-        while number != signal.SIGUSR2:
-            byte = self._reader.recv(1)
+        # The socket gives no byte after it is closed.
+        while (byte := self._reader.recv(1)) != bytes([signal.SIGUSR2]):
             if not byte:
                 return
-            number = byte[0]
-        seconds = seconds_to_wait(self._resources, seconds_since_process_start())
-        if self._run_ended.wait(seconds):
+        if self._run_ended.wait(self._seconds):
             return
         print(
-            f"run_net.py: {WARNING} came {seconds:.0f} s ago, and no step has ended since: "
+            f"run_net.py: {WARNING} came {self._seconds:.0f} s ago, and no step has ended since: "
             "the job is queued again and will continue from what is saved",
             file=sys.stderr,
         )

@@ -247,10 +247,6 @@ class LaunchDir(Folder):
         """Return the standard error of the first process (the name is submitit's)."""
         return self.root / f"{job_id}_0_log.err"
 
-    def output_log(self, job_id: str) -> Path:
-        """Return the standard output of the first process (the name is submitit's)."""
-        return self.root / f"{job_id}_0_log.out"
-
 
 def new_launch_dir(launches: Path) -> LaunchDir:
     """Return a folder in `launches` that does not exist yet. Its name is the time and the process id."""

@@ -185,7 +185,7 @@ def logging_to(path: Path | None) -> Iterator[None]:
     console = logging.StreamHandler(sys.stderr)
     console.setLevel(logging.INFO if sys.stderr.isatty() else STEP_LEVEL)
     files = [] if path is None else [logging.FileHandler(path, encoding="utf-8")]
-    handlers = [console, *files]
+    handlers: list[logging.Handler] = [console, *files]
     for handler in handlers:
         handler.setFormatter(logging.Formatter("%(asctime)s  %(message)s", "%H:%M:%S"))
         LOGGER.addHandler(handler)

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import simplejson
 
@@ -41,76 +41,6 @@ def numbers_of_result(result: Line) -> dict[str, float]:
     return {**numbers_of(result), **result["metrics"], **seconds}
 
 
-class Tracker(Protocol):
-    """A receiver of each new line of metrics.jsonl and evaluations.jsonl, and of the result.
-
-    In a line of metrics, ``step`` is 0-based. In an evaluation, it is the number of steps before it. An error in a
-    method ends the tracking, but not the run.
-    """
-
-    def start(self, first_step: int) -> None:
-        """Start before the first line. A run that resumes sends the lines after ``first_step`` steps again."""
-
-    def step(self, line: Line) -> None:
-        """Take a logged step."""
-
-    def evaluation(self, line: Line) -> None:
-        """Take an evaluation."""
-
-    def result(self, result: Line) -> None:
-        """Take the content of result.json."""
-
-    def close(self, failed: bool) -> None:
-        """End the tracking of this process. ``failed`` says whether an error ended the run."""
-
-
-class Trackers:
-    """All trackers of a run, by name. A tracker that fails is named in one warning and gets nothing more.
-
-    As a context manager, this object closes all trackers at the end.
-    """
-
-    def __init__(self, trackers: Mapping[str, Tracker] | None = None) -> None:
-        self._trackers = dict(trackers or {})
-        self._is_started = False
-
-    def start(self, first_step: int) -> None:
-        self._is_started = True
-        self._each("start", first_step)
-
-    def step(self, line: Line) -> None:
-        self._each("step", line)
-
-    def evaluation(self, line: Line) -> None:
-        self._each("evaluation", line)
-
-    def result(self, result: Line) -> None:
-        self._each("result", result)
-
-    def __enter__(self) -> Trackers:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        if self._is_started:
-            self._each("close", kind is not None)
-
-    def _each(self, method: str, argument: object) -> None:
-        # Iterate over a copy, because a tracker that fails is removed.
-        for name, tracker in list(self._trackers.items()):
-            try:
-                getattr(tracker, method)(argument)
-            except Exception as error:
-                # Perhaps the disk is full or the network is gone. Days of training must not end for a curve.
-                del self._trackers[name]
-                LOGGER.warning(
-                    "%s failed and gets no more lines of this run (%s: %s); the run folder has all",
-                    *(name, type(error).__name__, error),
-                )
-
-
-NOBODY = Trackers()
-
-
 @dataclass
 class TensorBoard:
     """A tracker that writes scalars over ``step`` and the configuration as events for TensorBoard.
@@ -129,7 +59,7 @@ class TensorBoard:
         # TensorBoard is optional, so import it only in a run that uses it.
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer: Any = SummaryWriter(str(self.folder), purge_step=first_step)  # type: ignore[no-untyped-call]
+        self._writer: Any = SummaryWriter(str(self.folder), purge_step=first_step)
         for tag, values in (("configuration", self.config), ("environment", self.environment)):
             # Markdown shows indented lines unchanged, as a block of code.
             lines = [f"    {line}" for line in simplejson.dumps(values, indent=2).splitlines()]
@@ -252,6 +182,59 @@ def place_of(prefix: str, line: Line) -> int:
     evaluation by the full protocol comes after all steps. So it takes the place of the line that would come next.
     """
     return 2 * int(line["step"]) + (prefix == TRAIN or bool(line.get("full_protocol")))
+
+
+Tracker = TensorBoard | WandbRun
+
+
+class Trackers:
+    """All trackers of a run, by name. A tracker that fails is named in one warning and gets nothing more.
+
+    ``start`` comes before the first line; a run that resumes sends the lines after ``first_step`` steps again.
+    ``step`` takes a line of metrics.jsonl, in which steps are 0-based. ``evaluation`` takes a line of
+    evaluations.jsonl, in which a step is the number of steps before it. As a context manager, this object closes
+    all trackers at the end.
+    """
+
+    def __init__(self, trackers: Mapping[str, Tracker] | None = None) -> None:
+        self._trackers = dict(trackers or {})
+        self._is_started = False
+
+    def start(self, first_step: int) -> None:
+        self._is_started = True
+        self._each("start", first_step)
+
+    def step(self, line: Line) -> None:
+        self._each("step", line)
+
+    def evaluation(self, line: Line) -> None:
+        self._each("evaluation", line)
+
+    def result(self, result: Line) -> None:
+        self._each("result", result)
+
+    def __enter__(self) -> Trackers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if self._is_started:
+            self._each("close", kind is not None)
+
+    def _each(self, method: str, argument: object) -> None:
+        # Iterate over a copy, because a tracker that fails is removed.
+        for name, tracker in list(self._trackers.items()):
+            try:
+                getattr(tracker, method)(argument)
+            except Exception as error:
+                # Perhaps the disk is full or the network is gone. Days of training must not end for a curve.
+                del self._trackers[name]
+                LOGGER.warning(
+                    "%s failed and gets no more lines of this run (%s: %s); the run folder has all",
+                    *(name, type(error).__name__, error),
+                )
+
+
+NOBODY = Trackers()
 
 
 def tracking_problems(uses_tensorboard: bool, wandb_mode: str | None) -> Iterator[str]:

@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TOOLS = sorted((ROOT / "tools").glob("*.py"))
+ROW = ROOT / "experiments" / "quickstart" / "long.yaml"
 MAX_LINES, MAX_COLUMNS, LAST_LINE_OF_EXAMPLE = 60, 120, 12
 TORCH = {"torch", "torchvision", "pytorchvideo", "fvcore", "submitit", "lightning", "timm"}
 """Packages that import torch, or are torch."""
@@ -62,7 +63,7 @@ def test_ctrl_c_while_torch_is_imported_is_one_line(fault, code, said, tmp_path)
     (tmp_path / "torch.py").write_text(fault)
     paths = os.pathsep.join(map(str, (tmp_path, ROOT)))
     done = subprocess.run(
-        [sys.executable, ROOT / "tools" / "run_net.py", "--cfg", "row.yaml"],
+        [sys.executable, ROOT / "tools" / "run_net.py", "--cfg", ROW],
         env={**os.environ, "PYTHONPATH": paths},
         capture_output=True,
         text=True,

@@ -17,7 +17,7 @@ from mgexp.launch import hold_signals
 from mgexp.launch import task as module
 from mgexp.launch.resources import Resources
 from mgexp.launch.run import RunOptions
-from mgexp.launch.task import Submission, TrainTask, _Deadline, seconds_to_wait
+from mgexp.launch.task import Submission, TrainTask, _Deadline
 from mgexp.run.environment import REPOSITORY
 from mgexp.run.folder import LaunchDir
 from mgexp.train.result import Outcome
@@ -183,7 +183,7 @@ def said(tmp_path, monkeypatch):
 
 def test_a_warned_job_that_hangs_is_queued_again(said, capsys):
     before = signal.signal(signal.SIGUSR2, lambda *_: None)
-    with _Deadline(Resources(warning_seconds=1, minutes=10**6), "12_3") as deadline:
+    with _Deadline(0.5, "12_3") as deadline:
         time.sleep(0.7)
         assert not said.exists()
         signal.raise_signal(signal.SIGUSR2)
@@ -197,10 +197,9 @@ def test_so_is_one_whose_main_thread_runs_no_handler(said):
     """As in a collective: a call in C that starts again after a signal."""
     script = """
 import ctypes, os, signal, threading
-from mgexp.launch.resources import Resources
 from mgexp.launch.task import _Deadline
 signal.signal(signal.SIGUSR2, lambda *_: print("the handler ran"))
-with _Deadline(Resources(warning_seconds=1, minutes=10**6), "12_3") as deadline:
+with _Deadline(0.5, "12_3") as deadline:
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR2)).start()
     # The lock is released in 3 s, before which C does not return to Python.
     lock = ctypes.create_string_buffer(64)
@@ -218,26 +217,13 @@ with _Deadline(Resources(warning_seconds=1, minutes=10**6), "12_3") as deadline:
 
 def test_a_warned_job_that_ends_in_time_is_not(said):
     before = signal.signal(signal.SIGUSR2, lambda *_: None)
-    with _Deadline(Resources(warning_seconds=1, minutes=10**6), "12_3") as deadline:
+    with _Deadline(0.5, "12_3") as deadline:
         signal.raise_signal(signal.SIGUSR2)
         time.sleep(0.3)
     signal.signal(signal.SIGUSR2, before)
     deadline.join(10)
     assert not deadline.is_alive()
     assert not said.exists()
-
-
-@pytest.mark.parametrize(
-    ("since_start", "seconds"),
-    [
-        (3500, 40.0),  # the warning of the time limit, 3600 s: half of the warning is left
-        (3430, 110.0),  # the same, as early as Slurm may send it
-        (3000, 60.0),  # preemption
-        (3590, 0.0),
-    ],
-)
-def test_a_warned_job_waits_for_a_step_as_long_as_it_may(since_start, seconds):
-    assert seconds_to_wait(Resources(minutes=60, warning_seconds=120), since_start) == seconds
 
 
 def test_signals_of_a_start_up_wait_until_somebody_listens():

@@ -100,12 +100,12 @@ def test_a_broken_line_inside_is_named(tmp_path):
 def test_a_line_that_is_no_object_is_named(tmp_path, text):
     path = tmp_path / "lines.jsonl"
     path.write_text(f'{{"step": 1}}\n{text}\n')
-    with pytest.raises(InputError, match=r"line 2: holds \w+, not an object; remove the line"):
+    with pytest.raises(InputError, match=r"line 2: holds \w+, not an object"):
         read_jsonl(path)
 
 
-def test_a_missing_file_is_not_to_be_removed(tmp_path):
-    with pytest.raises(InputError, match=r"none\.json: there is no such file; correct the path"):
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"none\.json.*No such file"):
         read_json(tmp_path / "none.json")
 
 
