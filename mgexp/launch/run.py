@@ -77,7 +77,7 @@ def build_job(
             *problems,
             f"RNG_SEED is given beside the seed {options.seed}: give one of them",
         ]
-    whole, found = read_config(options.config, options.overrides, pairs)
+    whole, key_problems = read_config(options.config, options.overrides, pairs)
     # Every second word of KEY VALUE KEY VALUE … is a key.
     keys = (*options.given, *options.overrides, *pairs)[::2]
     given = (*keys, *((SMOKE_GIVEN,) if options.is_smoke else ()))
@@ -85,7 +85,7 @@ def build_job(
     default = default_run_dir(options.experiment, cfg.RNG_SEED, options.is_smoke)
     run_dir = RunDir(options.output) if options.output else default
     # One message lists all problems, so a check that fails does not end the others.
-    problems, initial = [*problems, *found], None
+    problems, initial = [*problems, *key_problems], None
     with collected(problems):
         initial = build_initial_weights(whole, run_dir)
     if options.is_smoke:

@@ -151,7 +151,7 @@ def to_this_machine(submission: Submission, run: RunOptions, slot: int = 0) -> L
 @contextmanager
 def ignoring(*signals: signal.Signals) -> Iterator[None]:
     """Ignore ``signals`` in the block, in this process and in those that it starts."""
-    before = {one: signal.signal(one, signal.SIG_IGN) for one in signals}
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in signals}
     try:
         yield
     finally:

@@ -184,7 +184,7 @@ def check_sweep(
     sweep: Sweep, resources: Resources, is_here: bool, problems: Sequence[str] = ()
 ) -> None:
     """Check every run and write nothing. Raises InputError with all problems, ``problems`` included."""
-    found: defaultdict[str, list[str]] = defaultdict(list)
+    names_of: defaultdict[str, list[str]] = defaultdict(list)
     # Seeds share a configuration, so one run of each row, point and fold stands for all of its seeds.
     checked: dict[tuple[str, Point, int], SweepRun] = {}
     for run in sweep.runs:
@@ -195,10 +195,10 @@ def check_sweep(
             check_submission(sweep.options(run), resources, is_here, _conflicts(sweep, run))
         except InputError as error:
             for problem in error.problems:
-                found[problem].append(name)
+                names_of[problem].append(name)
     texts = [
         problem if len(names) == len(checked) else f"{', '.join(dict.fromkeys(names))}: {problem}"
-        for problem, names in found.items()
+        for problem, names in names_of.items()
     ]
     if problems or texts:
         raise InputError([*problems, *texts])
@@ -230,7 +230,7 @@ def _conflicts(sweep: Sweep, run: SweepRun) -> list[str]:
 
 def _active(folder: SweepDir) -> list[RunState]:
     """Return the runs that are queued or running."""
-    return [one for one in states(folder, submissions(folder)) if one.state in (QUEUED, RUNNING)]
+    return [run for run in states(folder, submissions(folder)) if run.state in (QUEUED, RUNNING)]
 
 
 def thaw(folder: SweepDir) -> None:
@@ -340,27 +340,27 @@ def run_on_this_machine(
 
 
 def cancel(folder: SweepDir) -> list[str]:
-    """Stop every run that is queued or running. A running one saves first. Return the names of all."""
+    """Stop every run that is queued or running. A running run saves first. Return the names of all."""
     folder.cancelled.touch()
     active = _active(folder)
     known = submissions(folder)
-    in_slurm = [one for one in active if known[one.name]["launcher"] == "slurm"]
+    in_slurm = [run for run in active if known[run.name]["launcher"] == "slurm"]
     try:
-        if running := [one.job_id for one in in_slurm if one.state == RUNNING]:
+        if running := [run.job_id for run in in_slurm if run.state == RUNNING]:
             # On Slurm, a run saves after SIGTERM but continues until it is killed. SIGINT makes it save and end.
             # If this fails, the next command still cancels the jobs.
             subprocess.run(["scancel", "--signal=INT", *running], check=False, capture_output=True)
         if in_slurm:
-            command = ["scancel", *(one.job_id for one in in_slurm)]
+            command = ["scancel", *(run.job_id for run in in_slurm)]
             subprocess.run(command, check=True, capture_output=True, text=True)
     except (OSError, subprocess.CalledProcessError) as error:
         raise InputError([f"scancel failed: {getattr(error, 'stderr', '') or error}"]) from error
-    for one in active:
-        line = known[one.name]
+    for run in active:
+        line = known[run.name]
         if line["launcher"] != "slurm":
             stop(line["job_id"], LaunchDir(folder.root / line["launch"]))
         append_jsonl(folder.submissions_jsonl, {**line, "cancelled": True})
-    return [one.name for one in active]
+    return [run.name for run in active]
 
 
 def _end_torn_line(folder: SweepDir) -> None:

@@ -89,11 +89,11 @@ def states(folder: SweepDir, names: Iterable[str]) -> tuple[RunState, ...]:
             for name, line in known.items()
         )
     queue = slurm_queue() if asks_slurm else {}
-    found = []
+    run_states = []
     for name in names:
         with understanding(folder.run(name).root):
-            found.append(_state(folder, name, known.get(name), queue))
-    return tuple(found)
+            run_states.append(_state(folder, name, known.get(name), queue))
+    return tuple(run_states)
 
 
 def all_names(folder: SweepDir) -> list[str]:
