@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mgexp.multigrid.schedule import StepShape
 from mgexp.plan.timing import Step, Way
-from mgexp.registry import OwnFile, import_again, imported
+from mgexp.registry import OwnFile, import_file, imported
 from mgexp.video.processes import start_process
 
 
@@ -68,7 +68,7 @@ _KEPT = _Kept(lambda shape: lambda: None, lambda: None)
 def _start(files: tuple[OwnFile, ...]) -> None:
     start_process()
     for file in files:
-        import_again(file)
+        import_file(file.path, file.digest)
 
 
 def _begin(make: Callable[[], Way], num_threads: int) -> None:

@@ -21,7 +21,7 @@ from mgexp.errors import InputError
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=15)
 """How long a process waits in a collective for another. Assumption: long enough for slow videos. This limit is
-only for a process that hangs. If one fails or is killed, all end within 30 seconds, see ``mgexp.failure``."""
+only for a process that hangs. If one fails or is killed, torchrun or srun ends all."""
 
 T = TypeVar("T")
 
@@ -97,7 +97,7 @@ def joined(processes: Processes, device: torch.device) -> Iterator[None]:
     """Join the other processes for the block: with nccl between GPUs, with gloo between CPUs.
 
     After an error, this process does not destroy the group, because the others may wait in a collective.
-    ``mgexp.failure`` ends them.
+    The launcher ends them.
     """
     if device.type == "cuda":
         # Do this before any collective. Without it, nccl and all code that says only "cuda" would use GPU 0 in
@@ -149,9 +149,9 @@ def from_main(processes: Processes, value: T) -> T:
     """Return rank 0's ``value`` in every process. It must be a plain object, because it is pickled."""
     if processes.count == 1:
         return value
-    found = [value]
-    dist.broadcast_object_list(found, src=0)
-    return found[0]
+    values = [value]
+    dist.broadcast_object_list(values, src=0)
+    return values[0]
 
 
 def merge(processes: Processes, own: dict[int, str]) -> dict[int, str]:
@@ -172,10 +172,9 @@ def check_same(processes: Processes, own: str, what: str) -> None:
     texts = _gather(processes, own)
     others = [rank for rank, text in enumerate(texts) if text != texts[0]]
     if others:
-        found = (
-            f"{what} of process 0 is {texts[0]}, of process {others[0]} it is {texts[others[0]]}"
-        )
-        raise InputError([f"{found}: all processes must see the same files"])
+        other = f"of process {others[0]} it is {texts[others[0]]}"
+        problem = f"{what} of process 0 is {texts[0]}, {other}"
+        raise InputError([f"{problem}: all processes must see the same files"])
 
 
 def sum_(processes: Processes, values: torch.Tensor) -> torch.Tensor:
@@ -201,6 +200,6 @@ def _gather(processes: Processes, own: T) -> list[T]:
     """Return the objects of all processes, by rank."""
     if processes.count == 1:
         return [own]
-    found = [own] * processes.count
-    dist.all_gather_object(found, own)
-    return found
+    values = [own] * processes.count
+    dist.all_gather_object(values, own)
+    return values

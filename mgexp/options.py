@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import sys
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -17,7 +16,6 @@ from typing import Any
 from mgexp.config.keys import BY_NAME
 from mgexp.errors import InputError
 from mgexp.registry import OwnFile, import_file
-from mgexp.run.remote import is_remote
 
 MAX_HELP_COLUMNS = 100
 BAD_INPUT = 2
@@ -31,28 +29,23 @@ OUTPUT_CLOSED = 141
 
 
 class ToolParser(argparse.ArgumentParser):
-    """A parser whose --help fits a screen: a short usage line, the text with its example, the options.
+    """A parser whose --help has a short usage line, the docstring ``text`` of the tool, and the options.
 
-    ``text`` is the docstring of the tool. --help-all alone prints the part after a line "In detail:", and what the
-    options of ``add_rare_group`` do. --help names these options only. Without ``usage``, argparse writes it.
+    The part of the docstring after "In detail:" is left out.
     """
 
     def __init__(self, text: str | None, usage: str = "", **others: Any) -> None:  # noqa: ANN401 - of argparse
-        self._brief, _, self._detail = (text or "").partition("\nIn detail:\n")
-        self._rare: list[argparse._ArgumentGroup] = []
-        self._columns = columns = min(MAX_HELP_COLUMNS, shutil.get_terminal_size().columns)
+        columns = min(MAX_HELP_COLUMNS, shutil.get_terminal_size().columns)
 
         def formatter(prog: str) -> argparse.HelpFormatter:
             return argparse.RawDescriptionHelpFormatter(prog, max_help_position=22, width=columns)
 
         super().__init__(
-            description=self._brief,
+            description=(text or "").partition("\nIn detail:\n")[0],
             usage=f"%(prog)s {usage}" if usage else None,
             formatter_class=formatter,
             **others,
         )
-        if self._detail:
-            self._add_help_all()
 
     def parse_with_pairs(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Parse options among which KEY VALUE pairs may stand. They are the only words that are no options."""
@@ -66,47 +59,6 @@ class ToolParser(argparse.ArgumentParser):
             if is_key:
                 pairs += islice(words, 1)
         return self.parse_intermixed_args([*pairs, *others])
-
-    def add_rare_group(self, title: str) -> argparse._ArgumentGroup:
-        """Add a group of options that only --help-all explains."""
-        if not (self._rare or self._detail):
-            self._add_help_all()
-        self._rare.append(self.add_argument_group(title))
-        return self._rare[-1]
-
-    def format_help(self) -> str:
-        """Return the help with the names alone of the rare options."""
-        texts = [(action, action.help) for group in self._rare for action in group._group_actions]
-        try:
-            for group in self._rare:
-                names = ", ".join(one.option_strings[0] for one in group._group_actions)
-                group.description = textwrap.fill(names, self._columns - 2)
-            for action, _ in texts:
-                action.help = argparse.SUPPRESS
-            return super().format_help()
-        finally:
-            for action, text in texts:
-                action.help = text
-            for group in self._rare:
-                group.description = None
-
-    def format_whole_help(self) -> str:
-        """Return the help with the details and with all options."""
-        self.description = f"{self._brief}\n{self._detail}"
-        return super().format_help()
-
-    def _add_help_all(self) -> None:
-        text = "explain the options of all groups, and the details, and exit"
-        self.add_argument("--help-all", action=_HelpAll, nargs=0, help=text)
-
-
-class _HelpAll(argparse.Action):
-    """The option --help-all."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        assert isinstance(parser, ToolParser)
-        parser._print_message(parser.format_whole_help(), sys.stdout)
-        parser.exit()
 
 
 def say(message: str) -> None:
@@ -154,9 +106,9 @@ def too_small(numbers: Mapping[str, int | None], least: int = 1) -> list[str]:
 
 
 def not_positive(numbers: Mapping[str, float | None]) -> list[str]:
-    """Name each option whose number is not above 0. None means that it was not given."""
+    """Name each option whose number is not above 0, or is infinite. None means that it was not given."""
     return [
-        f"{name} {value:g}: give more than 0{', and no infinity' if value == math.inf else ''}"
+        f"{name} {value:g}: give more than 0, and no infinity"
         for name, value in numbers.items()
         # `value <= 0` would be False for NaN.
         if value is not None and not 0 < value < math.inf
@@ -165,27 +117,19 @@ def not_positive(numbers: Mapping[str, float | None]) -> list[str]:
 
 def without_folder(files: Mapping[str, Path | None]) -> list[str]:
     """Name each option whose file cannot be written where it would lie. None means that it was not given."""
-    given = [(name, path) for name, path in files.items() if path is not None]
-    return [
-        *(
-            f"{name} {path}: there is no folder {path.parent}; make it first"
-            for name, path in given
-            if not path.parent.is_dir()
-        ),
-        *(f"{name} {path} is a folder: name a file in it" for name, path in given if path.is_dir()),
-    ]
+    problems = []
+    for name, path in files.items():
+        if path is not None and not path.parent.is_dir():
+            problems.append(f"{name} {path}: there is no folder {path.parent}")
+        elif path is not None and path.is_dir():
+            problems.append(f"{name} {path} is a folder: name a file in it")
+    return problems
 
 
 def not_new(files: Mapping[str, Path | None]) -> list[str]:
     """Name each option whose file exists already, or has no folder to lie in. None means that it was not given."""
-    return [
-        *(
-            f"{name} {path} exists: remove it or choose another name"
-            for name, path in files.items()
-            if path is not None and path.exists()
-        ),
-        *without_folder(files),
-    ]
+    existing = [(name, path) for name, path in files.items() if path is not None and path.exists()]
+    return [*(f"{name} {path} exists" for name, path in existing), *without_folder(files)]
 
 
 def local_folder(text: str) -> Path:
@@ -193,10 +137,8 @@ def local_folder(text: str) -> Path:
     if not text:
         # Path("") is the working folder, and an empty text is mostly a variable of the shell that is not set.
         raise argparse.ArgumentTypeError("it is empty; name a folder, or . for this one")
-    if is_remote(text):
-        remedy = "give a folder of this machine, and copy it when the work is done"
-        problem = "results are written with locks, atomic renames and appended lines, which addresses do not have"
-        raise argparse.ArgumentTypeError(f"{text}: {problem}: {remedy}")
+    if "://" in text:
+        raise argparse.ArgumentTypeError(f"{text} is an address: give a folder of this machine")
     return Path(text)
 
 

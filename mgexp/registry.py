@@ -1,4 +1,4 @@
-"""Networks, optimizers and losses by name, and files of one's own that add to them.
+"""Networks, optimizers and losses by name, and custom files that add to them.
 
     # my_models.py
     @MODELS.register()
@@ -7,7 +7,7 @@
 
     python tools/run_net.py --import my_models.py --cfg … MODEL.MODEL_NAME Pooled
 
-docs/own_model.md has the whole way, with a section of keys of one's own.
+docs/own_model.md has the whole way, with a custom section of keys.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ LOSSES = Names("MODEL.LOSS_FUNC")
 
 @dataclass(frozen=True)
 class OwnFile:
-    """A file of one's own, and the SHA-256 of what it held when it was imported."""
+    """A custom file, and the SHA-256 of what it held when it was imported."""
 
     path: Path
     digest: str
@@ -66,7 +66,7 @@ class OwnFile:
     @staticmethod
     def paths_in(text: str) -> list[Path]:
         """Read back the paths of files that were written as text, with commas between them."""
-        return [Path(one) for one in re.findall(r"(?:, |^)(.+?) \([0-9a-f]{12}\)", text)]
+        return [Path(path) for path in re.findall(r"(?:, |^)(.+?) \([0-9a-f]{12}\)", text)]
 
 
 IMPORTED: dict[Path, OwnFile] = {}
@@ -78,38 +78,24 @@ def imported() -> tuple[OwnFile, ...]:
     return tuple(IMPORTED.values())
 
 
-def import_file(path: Path) -> OwnFile:
+def import_file(path: Path, digest: str = "") -> OwnFile:
     """Run a Python file, once in a process, so that it registers what it defines.
 
-    Modules beside the file can be imported from it. Raises InputError if the file does not exist, or raises an
-    error itself, or has changed since it was imported.
+    Modules beside the file can be imported from it. Raises InputError if the file cannot be run, or if it has
+    changed since this process imported it, or since another process did, which found ``digest``.
     """
     path = path.resolve()
     try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        file = OwnFile(path, hashlib.sha256(path.read_bytes()).hexdigest())
     except OSError as error:
         raise InputError([f"{path}: {error.strerror}"]) from error
-    found = IMPORTED.get(path)
-    if found is None:
-        if path.suffix != ".py":
-            raise InputError([f"{path}: not a Python file; its name must end in .py"])
-        found = IMPORTED[path] = OwnFile(path, digest)
+    known = IMPORTED.get(path)
+    if file.digest != (digest or (known or file).digest):
+        raise InputError([f"{path}: the file has changed since the command was given"])
+    if known is None:
         _run(path)
-    require_unchanged(found, digest)
-    return found
-
-
-def import_again(file: OwnFile) -> None:
-    """Import a file in another process. Raises InputError if it has changed in between."""
-    require_unchanged(file, import_file(file.path).digest)
-
-
-def require_unchanged(file: OwnFile, digest: str) -> None:
-    """Raise InputError if the file now has another ``digest``."""
-    if file.digest != digest:
-        raise InputError(
-            [f"{file.path}: the file has changed since the command was given: give it again"]
-        )
+        IMPORTED[path] = file
+    return file
 
 
 def _run(path: Path) -> None:
@@ -118,13 +104,12 @@ def _run(path: Path) -> None:
         sys.path.append(str(path.parent))
     name = f"imported_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
-    # For mypy: a name that ends in .py has a loader.
-    assert spec is not None and spec.loader is not None
+    if spec is None or spec.loader is None:
+        raise InputError([f"{path}: not a Python file; its name must end in .py"])
     # Dataclasses look up the module of their class.
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
     # The file may raise anything.
     except Exception as error:
-        del IMPORTED[path]
         raise InputError([f"{path}: {type(error).__name__}: {error}"]) from error

@@ -10,7 +10,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TypeVar
@@ -45,17 +45,9 @@ class StopRequest:
 
     After a signal of ``only_save`` the run saves and continues, until the sender perhaps kills it. Such a signal
     sets ``should_save``, and the code that saves sets it to False again.
-
-    ``before_force`` gets the name of a signal that one process of the run caught, if this process cannot stop and
-    is ended by force.
     """
 
-    def __init__(
-        self,
-        only_save: Collection[int] = (),
-        before_force: Callable[[str], object] | None = None,
-    ) -> None:
-        self.before_force = before_force
+    def __init__(self, only_save: Collection[int] = ()) -> None:
         self.signal_name: str | None = None
         self.should_save = False
         self._only_save = only_save

@@ -95,7 +95,7 @@ def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
     from mgexp.dist import device_of, device_problems
     from mgexp.errors import collected
     from mgexp.plan.measure import MANY_VIDEOS, build_checked_schedule
-    from mgexp.run.remote import is_listed
+    from mgexp.run.files import is_listed
     from mgexp.train.precision import resolve_precision
     from mgexp.train.setup import build_num_videos
 

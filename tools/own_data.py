@@ -117,7 +117,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help="steps of the baseline; its time is in proportion (default: about 2,000, in 10 to 200 epochs)")
     add("--crop", type=int, metavar="N",
         help="pixels of the side of a clip; the time grows with its square (default: 96, less for small videos)")
-    rare = parser.add_rare_group("decoding the videos").add_argument
+    rare = parser.add_argument_group("decoding the videos").add_argument
     rare("--quick", action="store_true", help="decode the first and the last second of each video only")
     rare("--processes", type=int, default=num_cores(), help="videos decoded at the same time (default: the cores)")
     rare("--time-limit", type=float, default=120.0, help="seconds for one video (default: 120)")

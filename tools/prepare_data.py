@@ -89,7 +89,7 @@ def add_copy_options(parser: ToolParser) -> None:
         help="short side of each copy in pixels, even numbers (default: those that the clips of the row are read "
         "from)",
     )
-    rare = parser.add_rare_group("encoding the copies").add_argument
+    rare = parser.add_argument_group("encoding the copies").add_argument
     rare(
         "--quantizer",
         type=int,

@@ -5,8 +5,9 @@
     python tools/run_net.py --list-keys SOLVER               prints what can be set
 
 Start the same command again to continue a run that stopped. If the run is complete, the command says so.
-Exit codes: 0 done; 1 failed; 2 bad configuration or data (one message with all problems), or the run folder
-is in use; 3 an EXPECTED value was missed; 4 interrupted and saved (run the command again to continue).
+Exit codes: 0 done; 1 failed; 2 bad configuration or data (all problems of the keys, or else of the data, in one
+message), or the run folder is in use; 3 an EXPECTED value was missed; 4 interrupted and saved (run the command
+again to continue).
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mgexp.config.check import cross_problems
 from mgexp.config.key_list import listed_keys
+from mgexp.config.load import read_config
 from mgexp.errors import InputError
 from mgexp.launch.resources import LAUNCHERS, add_resource_arguments, read_resources
-from mgexp.options import ToolParser, add_import_option, local_folder, run_tool, say
+from mgexp.options import BAD_INPUT, ToolParser, add_import_option, local_folder, run_tool, say
 
 if TYPE_CHECKING:
     from mgexp.launch.run import RunOptions
@@ -104,13 +107,17 @@ def read(options: argparse.Namespace) -> RunOptions:
 def main(arguments: list[str]) -> int:
     """Run or submit, and turn an error into an exit code and one message."""
     options = parse(arguments)
-    # These import torch, which takes seconds. --help and --list-keys do without it.
+    cfg, problems = read_config(options.cfg, options.overrides)
+    if problems:
+        say(f"nothing was written; {InputError([*problems, *cross_problems(cfg)])}")
+        return BAD_INPUT
+    # These import torch, which takes seconds. --help, --list-keys and a wrong key do without it.
     from mgexp import dist
     from mgexp.launch.run import run_in_process
     from mgexp.launch.submit import to_local, to_queue
 
     run = read(options)
-    # These problems are reported later, in one message with the problems of the configuration.
+    # These problems are reported later, in one message with those of the data.
     resources, problems = read_resources(options)
     if options.launcher == "local":
         return to_local(run, resources, problems, say)

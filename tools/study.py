@@ -7,7 +7,7 @@
     python tools/study.py experiments/quickstart --only-page      train nothing, write README.md and its figures
     python tools/study.py experiments/quickstart --launcher slurm --partition gpu --gpus-per-node 1
 
-Start the same command again to continue. --help-all explains the options of Slurm.
+Start the same command again to continue.
 Exit codes: 0 complete; 1 a run failed; 2 bad input; 3 an EXPECTED value was missed; 4 runs are left (start again).
 
 In detail:

@@ -87,7 +87,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--parallel",
         type=int,
         metavar="N",
-        help="runs at a time (local: 1, slurm: all); local runs get 1/N of the cores and as many threads",
+        help="runs at a time (local: 1, slurm: all); local runs get threads for 1/N of the cores",
     )
     parser.add_argument("--smoke", action="store_true", help="as run_net.py --smoke")
     parser.add_argument("--dry-run", action="store_true", help="only print what would be submitted")

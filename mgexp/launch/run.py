@@ -19,7 +19,7 @@ from mgexp.errors import InputError, TrainingError, collected
 from mgexp.failure import failing_together
 from mgexp.launch.resources import Resources
 from mgexp.models.build import build_problems
-from mgexp.registry import OwnFile, import_again, imported
+from mgexp.registry import OwnFile, import_file, imported
 from mgexp.run.environment import COMMIT_TXT, REPOSITORY, git_commit
 from mgexp.run.folder import SMOKE_GIVEN, RunDir, default_run_dir
 from mgexp.stop import Interrupted, StopRequest
@@ -69,15 +69,15 @@ def build_job(
     With ``is_here`` False the run is for another machine, so this function does not check the devices and memory
     of this machine. Raises InputError with ``problems`` and with all problems that are found here.
     """
-    for one in options.imports:
-        import_again(one)
+    for file in options.imports:
+        import_file(file.path, file.digest)
     pairs = [] if options.seed is None else ["RNG_SEED", str(options.seed)]
     if pairs and "RNG_SEED" in options.overrides[::2]:
         problems = [
             *problems,
             f"RNG_SEED is given beside the seed {options.seed}: give one of them",
         ]
-    whole, found = read_config(options.config, options.overrides, pairs)
+    whole, key_problems = read_config(options.config, options.overrides, pairs)
     # Every second word of KEY VALUE KEY VALUE … is a key.
     keys = (*options.given, *options.overrides, *pairs)[::2]
     given = (*keys, *((SMOKE_GIVEN,) if options.is_smoke else ()))
@@ -85,7 +85,7 @@ def build_job(
     default = default_run_dir(options.experiment, cfg.RNG_SEED, options.is_smoke)
     run_dir = RunDir(options.output) if options.output else default
     # One message lists all problems, so a check that fails does not end the others.
-    problems, initial = [*problems, *found], None
+    problems, initial = [*problems, *key_problems], None
     with collected(problems):
         initial = build_initial_weights(whole, run_dir)
     if options.is_smoke:
@@ -114,7 +114,7 @@ def run_in_process(
     """
     stop, job = stop or StopRequest(), None
     try:
-        with stop.listening(), failing_together(processes, stop.before_force) as explained:
+        with stop.listening(), failing_together(processes) as explained:
             # There is nothing to save yet, so a signal may end the run at once.
             with stop.at_once():
                 job = build_job(options, processes, problems)

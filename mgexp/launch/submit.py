@@ -10,16 +10,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import submitit
 from submitit import Job, LocalJob
 from submitit.core.core import Executor
-from submitit.core.utils import FailedJobError, FailedSubmissionError
+from submitit.core.utils import FailedJobError
 
 from mgexp.config.load import read_config
-from mgexp.errors import InputError, collected, raise_problems
+from mgexp.errors import InputError, collected
 from mgexp.launch import hold_signals
 from mgexp.launch.resources import Resources, local_problems
 from mgexp.launch.run import (
@@ -29,7 +29,7 @@ from mgexp.launch.run import (
     frozen_yaml,
     with_cpus,
 )
-from mgexp.launch.task import WARNING, Submission, TrainTask
+from mgexp.launch.task import Submission, TrainTask
 from mgexp.run.environment import REPOSITORY
 from mgexp.run.files import atomic_write_text, read_json
 from mgexp.run.folder import LaunchDir, RunDir, new_launch_dir
@@ -37,8 +37,6 @@ from mgexp.train.result import Outcome
 
 MAX_TIMEOUTS = 1000
 """How often a run may reach its time limit before submitit gives up. Assumption: no run needs more."""
-SIGNAL_VARIABLE = "SUBMITIT_PREEMPT_SIGNAL"
-"""The environment variable that makes submitit use another signal than SIGUSR2."""
 LOCAL_MINUTES = 10 * 365 * 24 * 60
 """The time limit of a local job, ten years. Such a job has no limit, but submitit needs a number."""
 POLL_SECONDS = 0.2
@@ -50,12 +48,11 @@ def to_slurm(submission: Submission, runs: Sequence[RunOptions]) -> list[Job[Non
 
     Raises InputError with Slurm's message if it refuses.
     """
-    resources, folder = submission.resources, _log_folder(submission)
+    resources, folder = submission.resources, submission.launch.root.resolve()
     try:
         executor = submitit.SlurmExecutor(folder, MAX_TIMEOUTS, python=_python(submission))
     except RuntimeError as error:
-        problem = f"--launcher slurm: there is no Slurm on this machine: {error}"
-        raise InputError([problem]) from error
+        raise InputError([f"there is no Slurm on this machine: {error}"]) from error
     executor.update_parameters(
         job_name=submission.name,
         time=resources.minutes,
@@ -76,12 +73,8 @@ def to_slurm(submission: Submission, runs: Sequence[RunOptions]) -> list[Job[Non
     )
     try:
         return _send(submission, executor, runs)
-    except FailedSubmissionError as error:
-        problem = "the answer of sbatch cannot be read: look with squeue whether a job is queued"
-        raise InputError([f"{problem}. {' '.join(str(error).split())}"]) from error
     except (FailedJobError, subprocess.CalledProcessError, OSError) as error:
-        text = " ".join(str(error).split())
-        raise InputError([f"sbatch refused the job, nothing is queued: {text}"]) from error
+        raise InputError([f"sbatch refused the job: {' '.join(str(error).split())}"]) from error
 
 
 @dataclass
@@ -90,22 +83,21 @@ class LocalRun:
 
     job: LocalJob[None]
     launch: LaunchDir
-    _shown: dict[Path, int] = field(default_factory=dict)
-    """The bytes of each log that were printed."""
+    _num_shown: int = 0
+    """The bytes of the log that were printed."""
 
     def has_ended(self, shows_log: bool) -> bool:
-        """Return whether the run has ended, and print what is new in its logs to standard error."""
-        # Ask first, and read the logs after that. The logs of an ended run do not grow, so nothing is missed.
+        """Return whether the run has ended, and print what is new in its log to standard error."""
+        # Ask first, and read the log after that. The log of an ended run does not grow, so nothing is missed.
         has_ended = bool(self.job.done())
-        job_id = self.job.job_id
-        for path in (self.launch.output_log(job_id), self.launch.error_log(job_id)):
-            if shows_log and path.exists():
-                with path.open("rb") as file:
-                    file.seek(self._shown.get(path, 0))
-                    text = file.read()
-                self._shown[path] = self._shown.get(path, 0) + len(text)
-                sys.stderr.write(text.decode(errors="replace"))
-        sys.stderr.flush()
+        log = self.launch.error_log(self.job.job_id)
+        if shows_log and log.exists():
+            with log.open("rb") as file:
+                file.seek(self._num_shown)
+                text = file.read()
+            self._num_shown += len(text)
+            sys.stderr.write(text.decode(errors="replace"))
+            sys.stderr.flush()
         return has_ended
 
     def outcome(self, was_stopped: bool) -> tuple[Outcome, str]:
@@ -135,16 +127,12 @@ class LocalRun:
                 stop(self.job.job_id, self.launch)
 
 
-def to_this_machine(
-    submission: Submission, run: RunOptions, slot: int = 0, cores: Sequence[int] = ()
-) -> LocalRun:
-    """Start a run in background processes. ``slot`` selects its GPUs. Parallel runs have different slots.
-
-    The run may use only ``cores``, or all cores if there are none. torch takes one thread for each core.
-    """
+def to_this_machine(submission: Submission, run: RunOptions, slot: int = 0) -> LocalRun:
+    """Start a run in background processes. ``slot`` selects its GPUs. Parallel runs have different slots."""
     # The new processes inherit this. Below a warning, submitit only says when it starts and ends.
     os.environ.setdefault("SUBMITIT_LOG_LEVEL", "WARNING")
-    executor = submitit.LocalExecutor(_log_folder(submission), python=_python(submission))
+    folder = submission.launch.root.resolve()
+    executor = submitit.LocalExecutor(folder, python=_python(submission))
     executor.update_parameters(
         timeout_min=LOCAL_MINUTES,
         tasks_per_node=submission.resources.tasks_per_node,
@@ -153,8 +141,8 @@ def to_this_machine(
     )
     # The terminal sends Ctrl-C to all processes, and SIGHUP when it is closed. The new ones inherit that both are
     # ignored, so submitit's controller survives them. The run itself listens to SIGINT later and saves, and it
-    # continues without the terminal. The controller ends with the run. A new process inherits its cores, too.
-    with ignoring(signal.SIGINT, signal.SIGHUP), _on_cores(cores):
+    # continues without the terminal. The controller ends with the run.
+    with ignoring(signal.SIGINT, signal.SIGHUP):
         (job,) = _send(submission, executor, [run])
     assert isinstance(job, LocalJob)
     return LocalRun(job, submission.launch)
@@ -163,7 +151,7 @@ def to_this_machine(
 @contextmanager
 def ignoring(*signals: signal.Signals) -> Iterator[None]:
     """Ignore ``signals`` in the block, in this process and in those that it starts."""
-    before = {one: signal.signal(one, signal.SIG_IGN) for one in signals}
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in signals}
     try:
         yield
     finally:
@@ -171,29 +159,11 @@ def ignoring(*signals: signal.Signals) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-@contextmanager
-def _on_cores(cores: Sequence[int]) -> Iterator[None]:
-    """Let this process use only ``cores`` in the block, or all of its cores if there are none."""
-    if not cores:
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cores)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
-
-
 def _gpus(num: int, slot: int) -> tuple[int, ...]:
     """Return the numbers of a slot's GPUs. Take them from CUDA_VISIBLE_DEVICES if it is set."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    names = visible.split(",") if visible else [str(k) for k in range((slot + 1) * num)]
-    mine = names[slot * num : (slot + 1) * num]
-    if not all(name.strip().isdigit() for name in mine):
-        problem = f"CUDA_VISIBLE_DEVICES = {visible}: background processes need the numbers of GPUs"
-        raise InputError([f"{problem}, not their names; set it to numbers, such as 0,1"])
-    return tuple(map(int, mine))
+    numbers = map(int, visible.split(",")) if visible and num else range((slot + 1) * num)
+    return tuple(numbers)[slot * num : (slot + 1) * num]
 
 
 def _send(
@@ -221,26 +191,6 @@ def _python(submission: Submission) -> str:
     # before it holds the signals. The Python that it then starts is an ordinary one.
     script = submission.code / Path(hold_signals.__file__).resolve().relative_to(REPOSITORY)
     return shlex.join([sys.executable, "-I", "-S", str(script)])
-
-
-def _log_folder(submission: Submission) -> Path:
-    """Return the folder of the logs.
-
-    Raises InputError if submitit would misread the name of the folder, or would send a signal that a run does not
-    expect.
-    """
-    # `is_alive` looks for this text, so it must not depend on how the caller writes the path.
-    folder = submission.launch.root.resolve()
-    signal_name = os.environ.get(SIGNAL_VARIABLE, WARNING)
-    problems = []
-    if "%" in str(folder):
-        problems.append(
-            f"{folder}: Slurm and submitit read a % in a path as the number of a job; choose another folder"
-        )
-    if signal_name.removeprefix("SIG") != WARNING.removeprefix("SIG"):
-        problems.append(f"{SIGNAL_VARIABLE} = {signal_name}: runs listen to {WARNING}; unset it")
-    raise_problems(problems)
-    return folder
 
 
 def outcome_of(launch: LaunchDir, job_id: str) -> tuple[Outcome, str]:

@@ -17,11 +17,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from mgexp.config.check import differing_keys
-from mgexp.config.load import file_values, flatten, fold_of, load_config, read_config
+from mgexp.config.load import file_values, flatten, fold_of, read_config
 from mgexp.config.study import MAX_SEEDS
 from mgexp.config.values import MAX_INT, from_text
 from mgexp.errors import InputError
-from mgexp.launch.resources import Resources, share_of_cores
+from mgexp.launch.resources import Resources
 from mgexp.launch.run import RunOptions, check_submission, freeze_code, frozen_yaml
 from mgexp.launch.submit import (
     POLL_SECONDS,
@@ -33,7 +33,7 @@ from mgexp.launch.submit import (
 )
 from mgexp.launch.sweep_state import QUEUED, RUNNING, RunState, states, submissions
 from mgexp.launch.task import Submission
-from mgexp.run.environment import REPOSITORY, git_commit
+from mgexp.run.environment import REPOSITORY, git_commit, num_cores
 from mgexp.run.files import append_jsonl, atomic_write_text, cut_jsonl, read_json, write_json
 from mgexp.run.folder import MAX_NAME, LaunchDir, SweepDir, file_name, new_launch_dir
 from mgexp.train.result import Outcome
@@ -113,18 +113,15 @@ def _split(text: str) -> list[str]:
 def read_seeds(text: str) -> tuple[int, ...]:
     """Read seeds. "3" stands for 0, 1 and 2, and "3,5" for 3 and 5. Raises InputError for other texts."""
     try:
-        numbers = tuple(int(part) for part in text.split(",") if part.strip())
+        numbers = [int(part) for part in text.split(",") if part.strip()]
     except ValueError:
-        numbers = ()
-    if "," not in text and sum(numbers) > MAX_SEEDS:
-        raise InputError([f"--seeds {text}: it takes 1 to {MAX_SEEDS:,} seeds"])
-    seeds = numbers if "," in text else tuple(range(sum(numbers)))
-    if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
-        forms = "a number of seeds, such as 3, or the seeds, such as 0,5"
+        numbers = []
+    seeds = numbers if "," in text else [*range(min(sum(numbers), MAX_SEEDS + 1))]
+    has_all = 1 <= len(seeds) <= MAX_SEEDS and len(set(seeds)) == len(seeds)
+    if not has_all or min(seeds) < 0 or max(seeds) > MAX_INT:
+        forms = f"a number of seeds, such as 3, or the seeds, such as 0,5; at most {MAX_SEEDS:,}"
         raise InputError([f"--seeds {text}: it takes {forms}"])
-    if max(seeds) > MAX_INT:
-        raise InputError([f"--seeds {text}: a seed is at most 2^53"])
-    return seeds
+    return tuple(seeds)
 
 
 @dataclass(frozen=True)
@@ -187,7 +184,7 @@ def check_sweep(
     sweep: Sweep, resources: Resources, is_here: bool, problems: Sequence[str] = ()
 ) -> None:
     """Check every run and write nothing. Raises InputError with all problems, ``problems`` included."""
-    found: defaultdict[str, list[str]] = defaultdict(list)
+    names_of: defaultdict[str, list[str]] = defaultdict(list)
     # Seeds share a configuration, so one run of each row, point and fold stands for all of its seeds.
     checked: dict[tuple[str, Point, int], SweepRun] = {}
     for run in sweep.runs:
@@ -198,10 +195,10 @@ def check_sweep(
             check_submission(sweep.options(run), resources, is_here, _conflicts(sweep, run))
         except InputError as error:
             for problem in error.problems:
-                found[problem].append(name)
+                names_of[problem].append(name)
     texts = [
         problem if len(names) == len(checked) else f"{', '.join(dict.fromkeys(names))}: {problem}"
-        for problem, names in found.items()
+        for problem, names in names_of.items()
     ]
     if problems or texts:
         raise InputError([*problems, *texts])
@@ -233,7 +230,7 @@ def _conflicts(sweep: Sweep, run: SweepRun) -> list[str]:
 
 def _active(folder: SweepDir) -> list[RunState]:
     """Return the runs that are queued or running."""
-    return [one for one in states(folder, submissions(folder)) if one.state in (QUEUED, RUNNING)]
+    return [run for run in states(folder, submissions(folder)) if run.state in (QUEUED, RUNNING)]
 
 
 def thaw(folder: SweepDir) -> None:
@@ -298,10 +295,14 @@ def run_on_this_machine(
 ) -> Outcome:
     """Run all, ``num_parallel`` at a time, and wait. Return the worst outcome, which is the sweep's exit code.
 
-    Parallel runs get cores of their own, because runs on the same cores take more than twice the time.
+    Each of several parallel runs gets its share of threads, unless the user has set OMP_NUM_THREADS.
     After Ctrl-C, or after `sweep.py cancel`, no further run starts, and the active runs save and end.
     """
     _end_torn_line(sweep.folder)
+    # Threads of two runs on the same cores wait for each other, and both runs take more than twice the time. The
+    # runs inherit this.
+    if num_parallel > 1:
+        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, num_cores() // num_parallel)))
     waiting, slots = list(runs), list(range(num_parallel))
     outcomes: list[Outcome] = []
     # For each slot, the name and the processes of its run. A slot stands for the GPUs of one run.
@@ -310,9 +311,7 @@ def run_on_this_machine(
         try:
             while waiting and slots and not sweep.folder.cancelled.exists():
                 slot, run, submission = slots[0], waiting[0], sweep.submission(resources)
-                options = sweep.frozen_options(run)
-                cores = _cores(options, slot, num_parallel)
-                local = to_this_machine(submission, options, slot, cores)
+                local = to_this_machine(submission, sweep.frozen_options(run), slot)
                 # From here on, Ctrl-C stops this run too.
                 running[slots.pop(0)] = run.name, local
                 waiting.pop(0)
@@ -320,8 +319,7 @@ def run_on_this_machine(
                 # A `sweep.py cancel` that came before this line does not know the run.
                 if sweep.folder.cancelled.exists():
                     stop(local.job.job_id, local.launch)
-                where = f", cores {' '.join(map(str, cores))}" if cores else ""
-                say(f"{run.name}: started, process {local.job.job_id}{where}")
+                say(f"{run.name}: started, process {local.job.job_id}")
             time.sleep(POLL_SECONDS)
             ended = [slot for slot, (_, local) in running.items() if local.has_ended(shows_log)]
             for slot in ended:
@@ -341,37 +339,28 @@ def run_on_this_machine(
     return next((outcome for outcome in order if outcome in outcomes), Outcome.OK)
 
 
-def _cores(options: RunOptions, slot: int, num_parallel: int) -> tuple[int, ...]:
-    """Return the cores of the run in ``slot``; none if it may use all of them."""
-    cores = share_of_cores(slot, num_parallel)
-    # The user's number of threads wins. On fewer cores, these threads would only wait for each other.
-    num_threads = load_config(options.config).TRAIN.NUM_THREADS
-    return cores if num_parallel > 1 and num_threads <= len(cores) else ()
-
-
 def cancel(folder: SweepDir) -> list[str]:
-    """Stop every run that is queued or running. A running one saves first. Return the names of all."""
+    """Stop every run that is queued or running. A running run saves first. Return the names of all."""
     folder.cancelled.touch()
     active = _active(folder)
     known = submissions(folder)
-    in_slurm = [one for one in active if known[one.name]["launcher"] == "slurm"]
-    if running := [one.job_id for one in in_slurm if one.state == RUNNING]:
-        # On Slurm, a run saves after SIGTERM but continues until it is killed. SIGINT makes it save and end. If
-        # this command fails, the next one still cancels the jobs.
-        subprocess.run(["scancel", "--signal=INT", *running], check=False, capture_output=True)
-    if in_slurm:
-        try:
-            command = ["scancel", *(one.job_id for one in in_slurm)]
+    in_slurm = [run for run in active if known[run.name]["launcher"] == "slurm"]
+    try:
+        if running := [run.job_id for run in in_slurm if run.state == RUNNING]:
+            # On Slurm, a run saves after SIGTERM but continues until it is killed. SIGINT makes it save and end.
+            # If this fails, the next command still cancels the jobs.
+            subprocess.run(["scancel", "--signal=INT", *running], check=False, capture_output=True)
+        if in_slurm:
+            command = ["scancel", *(run.job_id for run in in_slurm)]
             subprocess.run(command, check=True, capture_output=True, text=True)
-        except (OSError, subprocess.CalledProcessError) as error:
-            reason = getattr(error, "stderr", "") or error
-            raise InputError([f"scancel failed: {reason}"]) from error
-    for one in active:
-        line = known[one.name]
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise InputError([f"scancel failed: {getattr(error, 'stderr', '') or error}"]) from error
+    for run in active:
+        line = known[run.name]
         if line["launcher"] != "slurm":
             stop(line["job_id"], LaunchDir(folder.root / line["launch"]))
         append_jsonl(folder.submissions_jsonl, {**line, "cancelled": True})
-    return [one.name for one in active]
+    return [run.name for run in active]
 
 
 def _end_torn_line(folder: SweepDir) -> None:

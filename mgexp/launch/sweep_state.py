@@ -27,10 +27,6 @@ IN_HAND = (QUEUED, RUNNING, FINISHED, MISSED_IT)
 
 TAIL_BYTES = 2**14
 """The number of bytes that are read from the end of a file: about 50 lines of metrics.jsonl."""
-OF_SLURM, OF_SRUN = "slurmstepd", "srun: "
-"""How lines of Slurm begin in a log. slurmstepd says why a job ended. srun says only that it ended."""
-GOES_ON = ("DUE TO JOB REQUEUE", "DUE TO PREEMPTION")
-"""A line of slurmstepd contains one of these if Slurm queued the job again. Such a line is no failure."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +89,11 @@ def states(folder: SweepDir, names: Iterable[str]) -> tuple[RunState, ...]:
             for name, line in known.items()
         )
     queue = slurm_queue() if asks_slurm else {}
-    found = []
+    run_states = []
     for name in names:
         with understanding(folder.run(name).root):
-            found.append(_state(folder, name, known.get(name), queue))
-    return tuple(found)
+            run_states.append(_state(folder, name, known.get(name), queue))
+    return tuple(run_states)
 
 
 def all_names(folder: SweepDir) -> list[str]:
@@ -142,12 +138,12 @@ def _state(
     # The run ended well. So somebody has deleted its folder since, perhaps to train it again.
     if outcome in {Outcome.OK, Outcome.MISSED}:
         return RunState(name, MISSING)
-    # A killed process writes no outcome, but its log may say why it was killed.
-    text = (message == KILLED and last_error(launch.error_log(job_id))) or message
+    # A killed process writes no outcome, but its log may end with the reason, from Slurm or from the run itself.
     # A message ends with the problem itself: an InputError lists its problems, and a traceback ends with the
     # error.
-    error = next((line.strip(" -") for line in reversed(text.splitlines()) if line.strip()), "")
-    return RunState(name, FAILED, error=error, **known)
+    lines = _tail(launch.error_log(job_id)) if message == KILLED else message.splitlines()
+    words = [line.strip(" -") for line in lines if line.strip()]
+    return RunState(name, FAILED, error=words[-1] if words else message, **known)
 
 
 def progress_of(run: RunDir) -> dict[str, Any]:
@@ -174,18 +170,6 @@ def _records(path: Path) -> Iterator[dict[str, Any]]:
         # The first of these lines may lack its beginning, and a kill may have torn the last one.
         except ValueError:
             continue
-
-
-def last_error(log: Path) -> str:
-    """Return why a job was killed: the last words of Slurm, or else the last line of the job itself."""
-    lines = [line for line in _tail(log) if line.strip()]
-    of_slurm = [
-        line
-        for line in lines
-        if line.startswith(OF_SLURM) and not any(words in line for words in GOES_ON)
-    ]
-    own = [line for line in lines if not line.startswith((OF_SLURM, OF_SRUN))]
-    return (of_slurm or own or lines or [""])[-1].strip()
 
 
 def _tail(path: Path) -> list[str]:

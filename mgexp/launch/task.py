@@ -9,7 +9,7 @@ This is what each signal does. We observed it on Slurm 22.05:
   job in any case, and decides itself whether to queue it again. It does not do so for a job that ends by itself.
   So the run saves and continues until it is killed.
 - If no step ends for a long time after SIGUSR2, as during a compilation, the job is queued again before its limit.
-  It then continues from the files on disk. The same happens if rank 0 cannot stop during the start.
+  It then continues from the files on disk. This also covers a process that waits for another in a collective.
 - A signal that comes before the task listens is held back until then: see `hold_signals.py`.
 
 Every pickle of a job holds the same task. The state of a run is in its run folder, so a start from any pickle
@@ -27,7 +27,6 @@ import threading
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import submitit
 from submitit.helpers import TorchDistributedEnvironment
@@ -38,14 +37,11 @@ from mgexp.errors import InputError
 from mgexp.launch.hold_signals import release
 from mgexp.launch.resources import Resources
 from mgexp.launch.run import RunOptions, require_frozen, run_in_process
-from mgexp.run.clock import seconds_since_process_start
 from mgexp.run.files import write_json
 from mgexp.run.folder import LaunchDir
 from mgexp.stop import StopRequest
 from mgexp.train.result import Outcome
 
-EARLY_SECONDS = 60
-"""Slurm may send the warning this many seconds too early. Source: man sbatch, --signal."""
 WARNING = "SIGUSR2"
 ENDS_IT = ("SIGTERM", "SIGINT")
 """Signals after which a run is not queued again."""
@@ -80,25 +76,17 @@ class TrainTask:
         """Run to the end. Exit with the code of run_net.py if it is not 0."""
         job = submitit.JobEnvironment()
         is_slurm = job.cluster == "slurm"
-        asks_slurm = is_slurm and job.global_rank == 0
-
-        def queue_again(signal_name: str) -> None:
-            if asks_slurm and signal_name == WARNING:
-                _requeue(job.job_id)
-
-        stop = StopRequest(
-            only_save=(signal.SIGTERM,) if is_slurm else (), before_force=queue_again
-        )
+        stop = StopRequest(only_save=(signal.SIGTERM,) if is_slurm else ())
         # A job that is queued again keeps its id. So delete the outcome of its last start.
         self._outcome_json(job).unlink(missing_ok=True)
         deadline: AbstractContextManager[object] = nullcontext()
-        if asks_slurm:
-            deadline = _Deadline(stop, self.submission.resources, job.job_id)
+        if is_slurm and job.global_rank == 0:
+            # The other half of the warning is for Slurm, which needs time to queue the job again.
+            deadline = _Deadline(self.submission.resources.warning_seconds / 2, job.job_id)
         # Listen first. `release` delivers the signals that came during the start.
-        with stop.listening():
+        with stop.listening(), deadline:
             release()
-            with deadline:
-                outcome = self._run(job, stop)
+            outcome = self._run(job, stop)
         if outcome is Outcome.INTERRUPTED and stop.signal_name not in ENDS_IT:
             # Everything is saved. The handler of submitit is now active again. On rank 0 it queues the job again
             # and exits.
@@ -147,48 +135,42 @@ class TrainTask:
         return self.submission.launch.outcome_json(job.job_id, job.global_rank)
 
 
-def seconds_to_wait(resources: Resources, since_start: float) -> float:
-    """Return how long a job may wait for a step to end. The warning came ``since_start`` seconds after its start.
-
-    If the time limit is near, the job may wait until half of the warning time is left. If the limit is far, the
-    warning announces preemption, and Slurm may end the job sooner. Then the job waits for half of the warning
-    time.
-    """
-    margin, left = resources.warning_seconds / 2, 60 * resources.minutes - since_start
-    is_time_limit = left < resources.warning_seconds + EARLY_SECONDS
-    return max(0.0, left - margin) if is_time_limit else margin
-
-
 class _Deadline(threading.Thread):
-    """A thread that queues a Slurm job again if no step ends within ``seconds_to_wait`` after a warning.
+    """A thread that queues a Slurm job again if no step ends within ``seconds`` after a warning.
 
-    It is a thread, because the main thread may be busy in a long computation. It lives as long as its context.
+    Python's handlers run only between two instructions of the main thread, which may be busy in a long computation
+    or wait for another process. So the interpreter writes the number of each signal into a socket that this thread
+    reads. Use it as a context in the main thread.
     """
 
-    def __init__(self, stop: StopRequest, resources: Resources, job_id: str) -> None:
+    def __init__(self, seconds: float, job_id: str) -> None:
         super().__init__(daemon=True)
-        self._request = stop
-        self._resources = resources
+        self._seconds = seconds
         self._job_id = job_id
         self._run_ended = threading.Event()
+        self._reader, self._writer = socket.socketpair()
 
     def __enter__(self) -> _Deadline:
+        self._writer.setblocking(False)
+        signal.set_wakeup_fd(self._writer.fileno())
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        signal.set_wakeup_fd(-1)
         self._run_ended.set()
+        self._writer.close()
 
     def run(self) -> None:
         """Wait for the warning, and then for the end of the run. Queue the job again if the run does not end."""
-        while self._request.signal_name != WARNING:
-            if self._run_ended.wait(0.2):
+        # The socket gives no byte after it is closed.
+        while (byte := self._reader.recv(1)) != bytes([signal.SIGUSR2]):
+            if not byte:
                 return
-        seconds = seconds_to_wait(self._resources, seconds_since_process_start())
-        if self._run_ended.wait(seconds):
+        if self._run_ended.wait(self._seconds):
             return
         print(
-            f"run_net.py: {WARNING} came {seconds:.0f} s ago, and no step has ended since: "
+            f"run_net.py: {WARNING} came {self._seconds:.0f} s ago, and no step has ended since: "
             "the job is queued again and will continue from what is saved",
             file=sys.stderr,
         )
@@ -200,23 +182,13 @@ def _requeue(job_id: str) -> None:
 
 
 def _processes(job: submitit.JobEnvironment) -> Processes:
-    """Return which process of the job this is, and tell torch the address of the first process.
-
-    Raises InputError if this process cannot find the address of the first node of the job.
-    """
+    """Return which process of the job this is, and tell torch the address of the first process."""
     if job.num_tasks == 1:
         return Processes()
-    found: Any = TorchDistributedEnvironment()
+    environment = TorchDistributedEnvironment()
     # A node may not know an address for its own name. Processes of one node do not need it.
     if job.num_nodes == 1:
-        found.master_addr = "127.0.0.1"
-    host = found.master_addr
-    try:
-        socket.getaddrinfo(host, None)
-    except OSError as error:
-        problem = f"the first node of the job, {host}, has no address here ({error}): its processes cannot meet"
-        remedy = "name nodes in slurm.conf as hosts are named, or use --nodes 1"
-        raise InputError([f"{problem}; {remedy}"]) from error
+        environment.master_addr = "127.0.0.1"
     # Processes select their GPUs by LOCAL_RANK, so each must see all GPUs of its node.
-    found.export(set_cuda_visible_devices=False, overwrite=True)
+    environment.export(set_cuda_visible_devices=False, overwrite=True)
     return dist.from_environment()

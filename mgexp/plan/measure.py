@@ -19,7 +19,7 @@ from mgexp.multigrid.schedule import Schedule, StepShape, step_counts
 from mgexp.plan.loading import Kind, build_clip_seconds
 from mgexp.plan.timing import Step, Stopwatch, TimedSteps, measure_steps
 from mgexp.plan.ways import build_training_step
-from mgexp.run.remote import is_listed
+from mgexp.run.files import is_listed
 from mgexp.train.setup import build_row_schedule, build_split_problems
 from mgexp.video.paths import evenly_spaced
 from mgexp.video.reader import VideoError

@@ -73,8 +73,8 @@ class Confusion:
 
 def count_confusions(labels: Iterable[int], predicted: Iterable[int]) -> Counts:
     """Count the pairs of a label and a prediction; there is one pair for each video."""
-    found = Counter(zip(labels, predicted, strict=True))
-    return tuple((*pair, num) for pair, num in sorted(found.items()))
+    num_videos = Counter(zip(labels, predicted, strict=True))
+    return tuple((*pair, num) for pair, num in sorted(num_videos.items()))
 
 
 def sum_confusions(confusions: Iterable[Confusion]) -> Confusion:
@@ -91,12 +91,12 @@ def write_confusion(path: Path, counts: Counts) -> None:
     ``percent`` is the share of the videos of the label. Where label and prediction agree, it is the accuracy.
     """
     num_videos = {score.label: score.num_videos for score in Confusion(counts).classes}
-    found = {(label, predicted): num for label, predicted, num in counts}
+    counted = {(label, predicted): num for label, predicted, num in counts}
     # A class that the model never recognised also has a line, with the accuracy 0.
-    pairs = sorted({*found, *((label, label) for label in num_videos)})
+    pairs = sorted({*counted, *((label, label) for label in num_videos)})
     rows: list[Sequence[object]] = [COLUMNS]
     for label, predicted in pairs:
-        num = found.get((label, predicted), 0)
+        num = counted.get((label, predicted), 0)
         rows.append((label, predicted, num, f"{100 * num / num_videos[label]:.2f}"))
     write_rows(path, rows)
 

@@ -24,12 +24,12 @@ COMMIT_TXT = "commit.txt"
 CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 """The file of Linux (cgroup v2) with the processor time of a container in a period, or "max", and the period."""
 
-# These files are evidence, not code: collecting one run must not make the next one "dirty".
+# These files are evidence, not code: collecting one run must not make the next one "dirty". The run folders of a
+# study keep the configurations of the shorter baselines in budget/.
+EVIDENCE = ("README.md", "prose.md", "runs.jsonl", "report.*", "figures/*", "budget/*.yaml")
 NOT_CODE = (
-    *(f":(exclude)experiments/{one}" for one in ("results.csv", "README.md")),
-    *(f":(exclude,glob)experiments/**/{one}" for one in ("runs.jsonl", "report.*", "figures/*")),
-    # What a study writes. Its run folders keep the configurations of the shorter baselines in budget/.
-    *(f":(exclude,glob)experiments/**/{one}" for one in ("README.md", "prose.md", "budget/*.yaml")),
+    ":(exclude)experiments/results.csv",
+    *(f":(exclude,glob)experiments/**/{name}" for name in EVIDENCE),
 )
 
 

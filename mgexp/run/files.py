@@ -17,6 +17,7 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
+from glob import glob
 from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -29,8 +30,6 @@ from mgexp.errors import InputError
 LOGGER = logging.getLogger("mgexp")
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 """Error numbers of the system for a full disk, and for a user whose share of the disk is used up."""
-# A checkpoint may have gigabytes, which are not read into memory at once.
-HASH_CHUNK_BYTES = 2**20
 
 
 class _RawFile(io.FileIO):
@@ -111,14 +110,12 @@ def write_json(path: Path, record: Mapping[str, Any]) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read the JSON object in a file. Raises InputError if there is none."""
-    if not os.path.lexists(path):
-        raise InputError([f"{path}: there is no such file; correct the path"])
     try:
         record = simplejson.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError([f"{path}: not a JSON file: {error}; remove it and run again"]) from error
+        raise InputError([f"{path}: not a JSON file: {error}"]) from error
     if not isinstance(record, dict):
-        raise InputError([f"{path}: holds {type(record).__name__}, not an object; remove it"])
+        raise InputError([f"{path}: holds {type(record).__name__}, not an object"])
     return record
 
 
@@ -134,8 +131,9 @@ def understanding(path: Path) -> Iterator[None]:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, EOFError, BadZipFile) as error:
         what = f"{type(error).__name__}: {error}"
-        problem = f"{path}: its contents are not those that mgexp writes ({what})"
-        raise InputError([f"{problem}; restore it from a copy, or remove it"]) from error
+        raise InputError(
+            [f"{path}: its contents are not those that mgexp writes ({what})"]
+        ) from error
 
 
 def is_file(path: Path) -> bool:
@@ -160,6 +158,11 @@ def is_there(path: Path) -> bool:
     return os.path.exists(path)  # noqa: PTH110
 
 
+def is_listed(text: str) -> bool:
+    """Tell whether a key names a list: a file or folder that exists, or a pattern of files."""
+    return bool(text and (is_there(Path(text)) or glob(text)))  # noqa: PTH207 (Path.glob fails for long names)
+
+
 def is_folder(path: Path) -> bool:
     """Return whether there is a folder. Return False also for a name that is too long or unreadable."""
     return os.path.isdir(path)  # noqa: PTH112
@@ -169,7 +172,8 @@ def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file in hexadecimal digits."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
-        while chunk := file.read(HASH_CHUNK_BYTES):
+        # A checkpoint may have gigabytes, which are not read into memory at once.
+        while chunk := file.read(2**20):
             digest.update(chunk)
     return digest.hexdigest()
 
@@ -218,13 +222,10 @@ def iter_jsonl(path: Path) -> Iterator[dict[str, Any]]:
         try:
             record = simplejson.loads(line)
         except ValueError as error:
-            problem = f"{path}, line {number}: not JSON: {line[:80]!r}; remove the line"
-            raise InputError([problem]) from error
+            raise InputError([f"{path}, line {number}: not JSON: {line[:80]!r}"]) from error
         if not isinstance(record, dict):
             kind = type(record).__name__
-            raise InputError(
-                [f"{path}, line {number}: holds {kind}, not an object; remove the line"]
-            )
+            raise InputError([f"{path}, line {number}: holds {kind}, not an object"])
         yield record
 
 

@@ -96,7 +96,7 @@ class RunDir(Folder):
         """Return this run's folder in ``log_dir``. Its name is the path below runs/, or else the whole path."""
         whole = self.root.resolve()
         # A sweep in runs/ has a runs/ of its own, whose paths are those of other sweeps, too.
-        *_, above = Path(whole.anchor), *(one for one in whole.parents if one.name == RUNS)
+        *_, above = Path(whole.anchor), *(folder for folder in whole.parents if folder.name == RUNS)
         return log_dir / whole.relative_to(above)
 
     def scores(self, protocol: str) -> Path:
@@ -162,12 +162,12 @@ class RunsDir(Folder):
 
     def runs(self) -> Iterator[tuple[str, int, RunDir]]:
         """Yield (row, seed, run folder) of every <row>/seed<N> with a config.yaml, sorted by row and seed."""
-        found = []
+        runs = []
         for run in find_runs(self.root):
             seed = re.fullmatch(r"seed(\d+)", run.root.name)
             if seed and run.root.parent.parent == self.root:
-                found.append((run.root.parent.name, int(seed[1]), run))
-        return iter(sorted(found, key=lambda entry: entry[:2]))
+                runs.append((run.root.parent.name, int(seed[1]), run))
+        return iter(sorted(runs, key=lambda entry: entry[:2]))
 
 
 def find_row_folders(root: Path) -> tuple[RunsDir, ...]:
@@ -240,16 +240,12 @@ class LaunchDir(Folder):
 
     def outcomes(self, job_id: str) -> tuple[Path, ...]:
         """List the outcome files of a job, the earliest first: the first failure is the cause of the others."""
-        found = self.root.glob(f"{job_id}_*_outcome.json")
-        return tuple(sorted(found, key=lambda path: path.stat().st_mtime_ns))
+        paths = self.root.glob(f"{job_id}_*_outcome.json")
+        return tuple(sorted(paths, key=lambda path: path.stat().st_mtime_ns))
 
     def error_log(self, job_id: str) -> Path:
         """Return the standard error of the first process (the name is submitit's)."""
         return self.root / f"{job_id}_0_log.err"
-
-    def output_log(self, job_id: str) -> Path:
-        """Return the standard output of the first process (the name is submitit's)."""
-        return self.root / f"{job_id}_0_log.out"
 
 
 def new_launch_dir(launches: Path) -> LaunchDir:

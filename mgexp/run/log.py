@@ -15,8 +15,7 @@ import torch
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from mgexp.run.files import append_jsonl, named
-from mgexp.text import escaped
+from mgexp.run.files import append_jsonl
 
 LOGGER = logging.getLogger("mgexp")
 # On a terminal the bar shows the steps. In log.txt and elsewhere each reported step is a line.
@@ -180,39 +179,15 @@ def max_memory_bytes() -> int:
     return of_gpu or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-class _LogFile(logging.FileHandler):
-    """A log file whose write errors end the run: on a full disk a checkpoint could not be saved either."""
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is logging's
-        """Raise an OSError that names the log. Leave other errors to logging."""
-        error = sys.exc_info()[1]
-        if isinstance(error, OSError):
-            raise named(error, Path(self.baseFilename)) from error
-        super().handleError(record)
-
-    def close(self) -> None:
-        """Close the file. Ignore an error, because the failed write has already raised it."""
-        with suppress(OSError):
-            super().close()
-
-
-class _Printable(logging.Formatter):
-    """A formatter that escapes control characters, with which a file name or message could control a terminal."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return "\n".join(escaped(line) for line in super().format(record).split("\n"))
-
-
 @contextmanager
 def logging_to(path: Path | None) -> Iterator[None]:
     """Log to ``path`` and to standard error; on a terminal, above the progress bar."""
     console = logging.StreamHandler(sys.stderr)
     console.setLevel(logging.INFO if sys.stderr.isatty() else STEP_LEVEL)
-    handlers: list[logging.Handler] = [console]
-    if path is not None:
-        handlers.append(_LogFile(path, encoding="utf-8"))
+    files = [] if path is None else [logging.FileHandler(path, encoding="utf-8")]
+    handlers: list[logging.Handler] = [console, *files]
     for handler in handlers:
-        handler.setFormatter(_Printable("%(asctime)s  %(message)s", "%H:%M:%S"))
+        handler.setFormatter(logging.Formatter("%(asctime)s  %(message)s", "%H:%M:%S"))
         LOGGER.addHandler(handler)
     LOGGER.setLevel(STEP_LEVEL)
     try:
@@ -222,10 +197,12 @@ def logging_to(path: Path | None) -> Iterator[None]:
     except Exception as error:
         # The caller prints the error on standard error, but the log file is closed by then.
         record = LOGGER.makeRecord(LOGGER.name, logging.ERROR, "", 0, "%s", (error,), None)
-        for handler in handlers[1:]:
-            handler.handle(record)
+        for file in files:
+            file.handle(record)
         raise
     finally:
         for handler in handlers:
             LOGGER.removeHandler(handler)
-            handler.close()
+            # On a full disk, an earlier write has raised the error that ends the run.
+            with suppress(OSError):
+                handler.close()

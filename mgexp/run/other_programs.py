@@ -26,7 +26,7 @@ def core_seconds_of_others(root: int, proc: Path = PROC) -> float | None:
 
     Ours are the processes below ``root`` that may run on our cores: Slurm can give each process its own cores.
     """
-    if not (proc / "stat").exists() or not hasattr(os, "sched_getaffinity"):
+    if not (proc / "stat").exists():
         return None
     cores = os.sched_getaffinity(0)
     ticks = 0
@@ -38,13 +38,13 @@ def core_seconds_of_others(root: int, proc: Path = PROC) -> float | None:
             ticks += user + nice + system + sum(irq_softirq_steal)
     parents, used = {}, {}
     for path in proc.glob("[0-9]*/stat"):
+        pid = int(path.parent.name)
         try:
             # Field 2, the name, may contain spaces and brackets, so count after its last bracket.
             fields = path.read_text(errors="replace").rpartition(")")[2].split()
-            is_on_our_cores = bool(os.sched_getaffinity(int(path.parent.name)) & cores)
+            is_on_our_cores = bool(os.sched_getaffinity(pid) & cores)
         except OSError:
             continue  # The process has ended.
-        pid = int(path.parent.name)
         # Fields 14 to 17 are the ticks of the process and of its ended children, in user mode and in the kernel.
         parents[pid], used[pid] = int(fields[1]), is_on_our_cores * sum(map(int, fields[11:15]))
     for pid, own in used.items():

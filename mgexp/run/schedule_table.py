@@ -49,7 +49,7 @@ def _shapes_json(schedule: Schedule) -> list[dict[str, Any]]:
             "exact_ratio": full / cost(shape.frames, shape.crop),
             "work": shape.ratio * cost(shape.frames, shape.crop) / full,
         }
-        for shape in sorted(shapes, key=lambda one: (-one.ratio, one.frames, one.crop))
+        for shape in sorted(shapes, key=lambda shape: (-shape.ratio, shape.frames, shape.crop))
     ]
 
 
@@ -136,10 +136,10 @@ def schedule_table(schedule: Schedule) -> str:
 def _shape_table(shapes: list[dict[str, Any]], unit: str) -> str:
     """Write the ratio of each shape, the exact one, and the work of a step less that at the full shape."""
     rows = [("shape", "clips", "ratio", "exact", f"{unit} of a step")]
-    for one in shapes:
-        shape, clips = f"{one['frames']}x{one['crop']}²", f"{one['clips']}"
-        exact, off = f"{one['exact_ratio']:.2f}", f"{one['work'] - 1:+.1%}"
-        rows.append((shape, clips, f"{one['ratio']:g}", exact, off))
+    for shape in shapes:
+        name, clips = f"{shape['frames']}x{shape['crop']}²", f"{shape['clips']}"
+        exact, off = f"{shape['exact_ratio']:.2f}", f"{shape['work'] - 1:+.1%}"
+        rows.append((name, clips, f"{shape['ratio']:g}", exact, off))
     return aligned(rows)
 
 

@@ -49,7 +49,7 @@ def load_torch(path: Path) -> dict[str, Any]:
 def read_seal(path: Path) -> str:
     """Return a hash of the checksums. Files with other contents have other ones. Raises DamagedFileError."""
     with _opened(path) as archive:
-        sums = [(one.filename, one.file_size, one.CRC) for one in archive.infolist()]
+        sums = [(member.filename, member.file_size, member.CRC) for member in archive.infolist()]
     return hashlib.sha256(repr(sums).encode()).hexdigest()
 
 
@@ -59,7 +59,7 @@ def check_whole(path: Path) -> None:
         if (broken := archive.testzip()) is not None:
             raise BadZipFile(f"the checksum of {broken} is another")
         # torch takes a member with attributes for a folder, and would return whatever is in memory as its tensor.
-        if any(one.external_attr for one in archive.infolist()):
+        if any(member.external_attr for member in archive.infolist()):
             raise BadZipFile("a member has attributes, which torch never writes")
 
 

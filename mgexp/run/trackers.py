@@ -1,24 +1,20 @@
 """Send the lines of a run to TensorBoard and W&B as the run writes them.
 
 The run folder holds everything. So a tracker that fails causes one warning, and the run continues without it.
-
-TensorBoard's events are written directly and not by torch's SummaryWriter: its writer thread ends when the disk
-is full, and a flush would then wait forever.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import simplejson
 
-from mgexp.run.files import read_json, read_jsonl, write_json
+from mgexp.run.files import read_json, write_json
 from mgexp.run.folder import RunDir
 from mgexp.run.log import LOGGER
 
@@ -45,80 +41,6 @@ def numbers_of_result(result: Line) -> dict[str, float]:
     return {**numbers_of(result), **result["metrics"], **seconds}
 
 
-class Tracker(Protocol):
-    """A receiver of each new line of metrics.jsonl and evaluations.jsonl, and of the result.
-
-    In a line of metrics, ``step`` is 0-based. In an evaluation, it is the number of steps before it. An error in a
-    method ends the tracking, but not the run.
-    """
-
-    def start(self, first_step: int) -> None:
-        """Start before the first line. A run that resumes sends the lines after ``first_step`` steps again."""
-
-    def step(self, line: Line) -> None:
-        """Take a logged step."""
-
-    def evaluation(self, line: Line) -> None:
-        """Take an evaluation."""
-
-    def result(self, result: Line) -> None:
-        """Take the content of result.json."""
-
-    def close(self, failed: bool) -> None:
-        """End the tracking of this process. ``failed`` says whether an error ended the run."""
-
-
-class Trackers:
-    """All trackers of a run, by name. A tracker that fails is named in one warning and gets nothing more.
-
-    As a context manager, this object closes all trackers at the end.
-    """
-
-    def __init__(self, trackers: Mapping[str, Tracker] | None = None) -> None:
-        self._trackers = dict(trackers or {})
-        self._is_started = False
-
-    def start(self, first_step: int) -> None:
-        self._is_started = True
-        self._tell(lambda tracker: tracker.start(first_step))
-
-    def step(self, line: Line) -> None:
-        self._tell(lambda tracker: tracker.step(line))
-
-    def evaluation(self, line: Line) -> None:
-        self._tell(lambda tracker: tracker.evaluation(line))
-
-    def result(self, result: Line) -> None:
-        self._tell(lambda tracker: tracker.result(result))
-
-    def __enter__(self) -> Trackers:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        if self._is_started:
-            self._tell(lambda tracker: tracker.close(failed=kind is not None))
-
-    def _tell(self, what: Callable[[Tracker], None]) -> None:
-        # Iterate over a copy, because a tracker that fails is removed.
-        for name, tracker in list(self._trackers.items()):
-            try:
-                what(tracker)
-            except Exception as error:
-                # Perhaps the disk is full or the network is gone. Days of training must not end for a curve.
-                del self._trackers[name]
-                LOGGER.warning(
-                    "%s failed and gets no more lines of this run (%s: %s); the run folder has all",
-                    *(name, type(error).__name__, error),
-                )
-
-
-NOBODY = Trackers()
-
-
-if TYPE_CHECKING:
-    from tensorboard.compat.proto.event_pb2 import Event
-
-
 @dataclass
 class TensorBoard:
     """A tracker that writes scalars over ``step`` and the configuration as events for TensorBoard.
@@ -134,26 +56,17 @@ class TensorBoard:
     evaluations: Callable[[], Iterable[Line]]
 
     def start(self, first_step: int) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-        from tensorboard.summary.writer.record_writer import RecordWriter
-        from torch.utils.tensorboard.summary import text
+        # TensorBoard is optional, so import it only in a run that uses it.
+        from torch.utils.tensorboard import SummaryWriter
 
-        self.folder.mkdir(parents=True, exist_ok=True)
-        seconds, nanoseconds = divmod(time.time_ns(), 10**9)
-        # TensorBoard reads the files in the order of their names, so a resumed run must sort last.
-        name = f"events.out.tfevents.{seconds:010d}.{nanoseconds:09d}"
-        self._records = RecordWriter((self.folder / name).open("xb"))
-        # Every file of events begins with this record.
-        self._write(Event(file_version="brain.Event:2"))
-        self._write(Event(step=first_step, session_log=SessionLog(status=SessionLog.START)))
+        self._writer: Any = SummaryWriter(str(self.folder), purge_step=first_step)
         for tag, values in (("configuration", self.config), ("environment", self.environment)):
             # Markdown shows indented lines unchanged, as a block of code.
             lines = [f"    {line}" for line in simplejson.dumps(values, indent=2).splitlines()]
-            self._write(Event(step=first_step, summary=text(tag, "\n".join(lines))))  # type: ignore[no-untyped-call]
+            self._writer.add_text(tag, "\n".join(lines), first_step)
         for line in self.evaluations():
             if line["step"] >= first_step and not line["full_protocol"]:
                 self.evaluation(line)
-        self._records.flush()
 
     def step(self, line: Line) -> None:
         self._scalars(TRAIN, line, line["step"])
@@ -162,51 +75,32 @@ class TensorBoard:
         self._scalars(EVALUATION, line, line["step"])
 
     def result(self, result: Line) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event
         from torch.utils.tensorboard.summary import hparams
 
-        final = {f"{FINAL}{name}": value for name, value in numbers_of_result(result).items()}
+        numbers = numbers_of_result(result)
         # Hyper-parameters are numbers or text there; a list is written as text.
         plain = {
             name: value if isinstance(value, bool | int | float | str) else str(value)
             for name, value in self.config.items()
         }
-        for summary in hparams(plain, final):  # type: ignore[no-untyped-call]  # torch has no types there
-            self._write(Event(step=result["steps"], summary=summary))
-        self._scalars(FINAL, numbers_of_result(result), result["steps"])
+        final = {f"{FINAL}{name}": value for name, value in numbers.items()}
+        # The writer's own add_hparams would open a second file.
+        for summary in hparams(plain, final):  # type: ignore[no-untyped-call]
+            self._writer.file_writer.add_summary(summary, result["steps"])
+        self._scalars(FINAL, numbers, result["steps"])
 
     def close(self, failed: bool) -> None:
-        self._records.close()
+        self._writer.close()
 
     def _scalars(self, prefix: str, line: Line, step: int) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary
-
-        values = [
-            Summary.Value(tag=f"{prefix}{name}", simple_value=value)
-            for name, value in numbers_of(line).items()
-            if name != "step"
-        ]
-        self._write(Event(step=step, summary=Summary(value=values)))
-        self._records.flush()
-
-    def _write(self, event: Event) -> None:
-        event.wall_time = time.time()
-        self._records.write(event.SerializeToString())
+        for name, value in numbers_of(line).items():
+            if name != "step":
+                self._writer.add_scalar(f"{prefix}{name}", value, step)
+        self._writer.flush()
 
 
 FINISH_SECONDS = 600.0
 """The longest wait for uploads at the end of a run. `wandb sync` can send the rest later."""
-NOTHING_ELSE: dict[str, Any] = {
-    "disable_code": True,
-    "disable_git": True,
-    "x_disable_meta": True,
-    "x_disable_machine_info": True,
-    "x_disable_stats": True,
-    "x_save_requirements": False,
-    "host": "",
-}
-"""Settings with which W&B gets only what this file sends: no code, no name of the machine, no list of packages."""
 
 
 @dataclass
@@ -228,27 +122,35 @@ class WandbRun:
         # W&B is optional, so import it only in a run that uses it.
         import wandb
 
-        run_id, self._told = self._identity(first_step)
+        file = self.run_dir.wandb_json
+        if first_step == 0 or not file.exists():
+            write_json(file, {"id": uuid.uuid4().hex[:12]})
+        # W&B gets only what this file sends: no code, no name of the machine, no list of packages. Nothing is sent
+        # of what the run prints, because log.txt has it.
+        settings = wandb.Settings(
+            console="off",
+            silent=True,
+            finish_timeout=FINISH_SECONDS,
+            disable_code=True,
+            disable_git=True,
+            x_disable_meta=True,
+            x_disable_machine_info=True,
+            x_disable_stats=True,
+            x_save_requirements=False,
+            host="",
+        )
         self._run = wandb.init(
             project=self.project,
             entity=self.entity or None,
-            id=run_id,
+            id=read_json(file)["id"],
             name=self.name,
             dir=str(self.run_dir.root),
             mode="offline" if self.mode == "offline" else "online",
             resume="allow",
             config=dict(self.config),
             allow_val_change=True,
-            settings=wandb.Settings(
-                # log.txt already has everything that a run prints.
-                console="off",
-                silent=True,
-                finish_timeout=FINISH_SECONDS,
-                **NOTHING_ELSE,
-            ),
+            settings=settings,
         )
-        # An evaluation and a logged step can have the same ``step``. W&B accepts only numbers that rise, so its
-        # own step is the place of a line, and the charts need ``step`` as their axis.
         self._run.define_metric("step")
         self._run.define_metric("*", step_metric="step")
 
@@ -266,29 +168,11 @@ class WandbRun:
         self._run.finish(exit_code=int(failed))
 
     def _log(self, prefix: str, line: Line) -> None:
-        # A resumed run repeats steps that W&B already has, and W&B refuses a place that does not rise.
-        place = place_of(prefix, line)
-        if place <= self._told:
-            return
         numbers = {f"{prefix}{name}": value for name, value in numbers_of(line).items()}
-        self._run.log({"step": numbers.pop(f"{prefix}step"), **numbers}, step=place)
-
-    def _identity(self, first_step: int) -> tuple[str, int]:
-        """Return the id of the run at W&B, and the place of the last line that W&B has."""
-        file = self.run_dir.wandb_json
-        if first_step and file.exists():
-            known = read_json(file)
-            # W&B has all lines of the files, also the lines that this start will cut.
-            files = {
-                TRAIN: self.run_dir.metrics_jsonl,
-                EVALUATION: self.run_dir.evaluations_jsonl,
-            }
-            places = [place_of(kind, line) for kind in files for line in read_jsonl(files[kind])]
-            run_id, told = known["id"], max(known["told"], -1, *places)
-        else:
-            run_id, told = uuid.uuid4().hex[:12], -1
-        write_json(file, {"id": run_id, "told": told})
-        return run_id, told
+        # A resumed run repeats steps that W&B already has. W&B ignores a place that does not rise.
+        self._run.log(
+            {"step": numbers.pop(f"{prefix}step"), **numbers}, step=place_of(prefix, line)
+        )
 
 
 def place_of(prefix: str, line: Line) -> int:
@@ -300,27 +184,68 @@ def place_of(prefix: str, line: Line) -> int:
     return 2 * int(line["step"]) + (prefix == TRAIN or bool(line.get("full_protocol")))
 
 
+Tracker = TensorBoard | WandbRun
+
+
+class Trackers:
+    """All trackers of a run, by name. A tracker that fails is named in one warning and gets nothing more.
+
+    ``start`` comes before the first line; a run that resumes sends the lines after ``first_step`` steps again.
+    ``step`` takes a line of metrics.jsonl, in which steps are 0-based. ``evaluation`` takes a line of
+    evaluations.jsonl, in which a step is the number of steps before it. As a context manager, this object closes
+    all trackers at the end.
+    """
+
+    def __init__(self, trackers: Mapping[str, Tracker] | None = None) -> None:
+        self._trackers = dict(trackers or {})
+        self._is_started = False
+
+    def start(self, first_step: int) -> None:
+        self._is_started = True
+        self._each("start", first_step)
+
+    def step(self, line: Line) -> None:
+        self._each("step", line)
+
+    def evaluation(self, line: Line) -> None:
+        self._each("evaluation", line)
+
+    def result(self, result: Line) -> None:
+        self._each("result", result)
+
+    def __enter__(self) -> Trackers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if self._is_started:
+            self._each("close", kind is not None)
+
+    def _each(self, method: str, argument: object) -> None:
+        # Iterate over a copy, because a tracker that fails is removed.
+        for name, tracker in list(self._trackers.items()):
+            try:
+                getattr(tracker, method)(argument)
+            except Exception as error:
+                # Perhaps the disk is full or the network is gone. Days of training must not end for a curve.
+                del self._trackers[name]
+                LOGGER.warning(
+                    "%s failed and gets no more lines of this run (%s: %s); the run folder has all",
+                    *(name, type(error).__name__, error),
+                )
+
+
+NOBODY = Trackers()
+
+
 def tracking_problems(uses_tensorboard: bool, wandb_mode: str | None) -> Iterator[str]:
     """Yield the reasons why TensorBoard or W&B cannot start here. ``wandb_mode`` is None if W&B is not wanted."""
     wanted = {"tensorboard": uses_tensorboard, "wandb": wandb_mode is not None}
-    missing = [package for package in wanted if importlib.util.find_spec(package) is None]
-    for package in (package for package in missing if wanted[package]):
-        section = package.upper()
-        yield (
-            f"{section}.ENABLE = True needs the package {package}: pip install --editable '.[{package}]' or "
-            f"{package}, or set {section}.ENABLE False"
-        )
-    if wandb_mode == "online" and "wandb" not in missing:
-        import wandb
+    for package in (package for package, is_wanted in wanted.items() if is_wanted):
+        if importlib.util.find_spec(package) is None:
+            yield f"{package.upper()}.ENABLE = True needs the package {package}: pip install {package}"
+        elif package == "wandb" and wandb_mode == "online":
+            import wandb
 
-        # Without an account W&B would ask for one in the middle of a start.
-        try:
-            is_logged_in = wandb.login(prompt=False, verify=False)
-        # The stored key may be malformed.
-        except Exception:
-            is_logged_in = False
-        if not is_logged_in:
-            yield (
-                "WANDB.MODE = online, but nobody is logged in at W&B: run `wandb login`, or set WANDB.MODE "
-                "offline and send the run later with `wandb sync`"
-            )
+            # Without an account W&B would ask for one in the middle of a start.
+            if not wandb.login(prompt=False, verify=False):
+                yield "WANDB.MODE = online, but nobody is logged in at W&B: run `wandb login`"

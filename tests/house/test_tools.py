@@ -12,16 +12,17 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TOOLS = sorted((ROOT / "tools").glob("*.py"))
-MAX_LINES, MAX_COLUMNS, LAST_LINE_OF_EXAMPLE = 45, 120, 12
+ROW = ROOT / "experiments" / "quickstart" / "long.yaml"
+MAX_LINES, MAX_COLUMNS, LAST_LINE_OF_EXAMPLE = 60, 120, 12
 TORCH = {"torch", "torchvision", "pytorchvideo", "fvcore", "submitit", "lightning", "timm"}
 """Packages that import torch, or are torch."""
 
 each_tool = pytest.mark.parametrize("tool", TOOLS, ids=lambda path: path.stem)
 
 
-def helped(tool, monkeypatch, capsys, option="--help"):
+def helped(tool, monkeypatch, capsys):
     """Return what a tool prints on a terminal of 80 columns."""
-    monkeypatch.setattr(sys, "argv", [str(tool), option])
+    monkeypatch.setattr(sys, "argv", [str(tool), "--help"])
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as exited:
         runpy.run_path(str(tool), run_name="__main__")
@@ -62,7 +63,7 @@ def test_ctrl_c_while_torch_is_imported_is_one_line(fault, code, said, tmp_path)
     (tmp_path / "torch.py").write_text(fault)
     paths = os.pathsep.join(map(str, (tmp_path, ROOT)))
     done = subprocess.run(
-        [sys.executable, ROOT / "tools" / "run_net.py", "--cfg", "row.yaml"],
+        [sys.executable, ROOT / "tools" / "run_net.py", "--cfg", ROW],
         env={**os.environ, "PYTHONPATH": paths},
         capture_output=True,
         text=True,
@@ -71,22 +72,6 @@ def test_ctrl_c_while_torch_is_imported_is_one_line(fault, code, said, tmp_path)
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.splitlines()[-1] == said
     assert (len(done.stderr.splitlines()) == 1) == (code == 4)
-
-
-def test_rare_options_are_named_in_the_help_and_explained_in_the_whole_help(monkeypatch, capsys):
-    tool = ROOT / "tools" / "run_net.py"
-    brief = "\n".join(helped(tool, monkeypatch, capsys))
-    whole = "\n".join(helped(tool, monkeypatch, capsys, "--help-all"))
-    assert "--partition" in brief
-    assert "partition (default: the cluster's)" not in brief
-    assert "partition (default: the cluster's)" in whole
-
-
-def test_details_are_in_the_whole_help_alone(monkeypatch, capsys):
-    tool = ROOT / "tools" / "prepare_data.py"
-    assert "In detail:" not in "\n".join(helped(tool, monkeypatch, capsys))
-    whole = " ".join(helped(tool, monkeypatch, capsys, "--help-all"))
-    assert "In an ordinary video most frames need other frames." in whole
 
 
 @each_tool

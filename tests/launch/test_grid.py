@@ -77,10 +77,10 @@ def test_seeds_are_no_axis_of_a_grid():
 
 
 def test_a_seed_that_no_run_takes():
-    with pytest.raises(InputError, match=r"a seed is at most 2\^53"):
+    with pytest.raises(InputError, match="it takes a number of seeds"):
         read_seeds("0,9007199254740993")
 
 
 def test_more_seeds_than_anyone_trains():
-    with pytest.raises(InputError, match="it takes 1 to 1,000 seeds"):
+    with pytest.raises(InputError, match="at most 1,000"):
         read_seeds("1000000000")

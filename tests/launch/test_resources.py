@@ -9,7 +9,6 @@ from mgexp.launch.resources import (
     add_resource_arguments,
     minutes_of,
     read_resources,
-    share_of_cores,
 )
 from mgexp.options import ToolParser
 
@@ -94,55 +93,19 @@ def test_options_of_sbatch_are_kept_apart_from_each_other():
         ("local", ("--time-limit", "5"), "--time-limit: --launcher local cannot use it"),
         ("slurm", ("--nodes", "0"), "--nodes 0: it must be 1 or more"),
         ("slurm", ("--time-limit", "soon"), "--time-limit soon is not a time"),
-        ("slurm", ("--time-limit", "1", "--warning-seconds", "60"), "less than the 60 seconds"),
-        ("slurm", ("--gpus-per-node", "8", "--tasks-per-node", "4"), "--tasks-per-node 4"),
-        ("slurm", ("--comment", "x\ntouch here"), "--comment 'x\\ntouch here': it takes one line"),
-        ("slurm", ("--account", " "), "--account ' ': it takes one line"),
-        ("slurm", ("--sbatch", "gres="), "--sbatch 'gres=': it takes OPTION=VALUE"),
         (
             "slurm",
-            ("--sbatch", "gres=a:1", "--sbatch", "gres=b:1"),
-            "gres=b:1: gres is given twice",
+            ("--time-limit", "1", "--warning-seconds", "60"),
+            "less than the 60 of --time-limit",
         ),
-        ("slurm", ("--sbatch", "gres=a\nb"), "it takes OPTION=VALUE"),
-        ("slurm", ("--sbatch", "a b=c"), "it takes OPTION=VALUE"),
-        ("slurm", ("--sbatch", "signal=KILL@5"), "--sbatch signal=KILL@5: it cannot be changed"),
-        ("slurm", ("--sbatch", "ntasks-per-node=4"), "ntasks-per-node=4: it cannot be changed"),
-        ("slurm", ("--sbatch", "no-requeue"), "--sbatch no-requeue: it cannot be changed"),
-        ("slurm", ("--sbatch", "nodes=4"), "--sbatch nodes=4: use --nodes"),
+        ("slurm", ("--gpus-per-node", "8", "--tasks-per-node", "4"), "--tasks-per-node 4"),
+        ("slurm", ("--sbatch", "signal=KILL@5"), "the launcher sets signal itself"),
+        ("slurm", ("--sbatch", "ntasks-per-node=4"), "the launcher sets ntasks-per-node itself"),
+        ("slurm", ("--sbatch", "no-requeue"), "the launcher sets no-requeue itself"),
+        ("slurm", ("--sbatch", "nodes=4"), "the launcher sets nodes itself"),
     ],
 )
 def test_an_option_that_cannot_be_is_a_problem(launcher, words, wanted):
     _, problems = read(launcher, *words)
     assert len(problems) == 1
     assert wanted in problems[0]
-
-
-@pytest.fixture
-def eight_cores(tmp_path, monkeypatch):
-    """Eight hardware threads of four physical cores: 0 and 4, 1 and 5, 2 and 6, 3 and 7."""
-    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(8)))
-    for core in range(8):
-        topology = tmp_path / f"cpu{core}" / "topology"
-        topology.mkdir(parents=True)
-        (topology / "thread_siblings_list").write_text(f"{core % 4},{core % 4 + 4}\n")
-    return tmp_path
-
-
-@pytest.mark.parametrize(
-    ("num_runs", "shares"),
-    [
-        (1, [(0, 4, 1, 5, 2, 6, 3, 7)]),
-        (2, [(0, 4, 1, 5), (2, 6, 3, 7)]),
-        (3, [(0, 4), (1, 5), (2, 6)]),
-        (8, [(0,), (4,), (1,), (5,), (2,), (6,), (3,), (7,)]),
-        (9, [(0,), (4,), (1,), (5,), (2,), (6,), (3,), (7,), (0,)]),
-    ],
-)
-def test_parallel_runs_have_whole_cores_of_their_own(num_runs, shares, eight_cores):
-    assert [share_of_cores(slot, num_runs, eight_cores) for slot in range(num_runs)] == shares
-
-
-def test_a_system_that_tells_no_siblings_has_its_own_order(monkeypatch, tmp_path):
-    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {5, 3, 9, 2})
-    assert [share_of_cores(slot, 2, tmp_path) for slot in range(2)] == [(2, 3), (5, 9)]

@@ -23,6 +23,7 @@ from mgexp.run.files import (
     atomic_file,
     atomic_write_text,
     cut_jsonl,
+    is_listed,
     lock_file,
     read_json,
     read_jsonl,
@@ -99,12 +100,12 @@ def test_a_broken_line_inside_is_named(tmp_path):
 def test_a_line_that_is_no_object_is_named(tmp_path, text):
     path = tmp_path / "lines.jsonl"
     path.write_text(f'{{"step": 1}}\n{text}\n')
-    with pytest.raises(InputError, match=r"line 2: holds \w+, not an object; remove the line"):
+    with pytest.raises(InputError, match=r"line 2: holds \w+, not an object"):
         read_jsonl(path)
 
 
-def test_a_missing_file_is_not_to_be_removed(tmp_path):
-    with pytest.raises(InputError, match=r"none\.json: there is no such file; correct the path"):
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"none\.json.*No such file"):
         read_json(tmp_path / "none.json")
 
 
@@ -247,3 +248,18 @@ def test_a_path_for_a_command_is_relative_below_the_working_folder_and_else_abso
     monkeypatch.chdir(tmp_path)
     assert short_path(tmp_path / "a" / "b") == "a/b"
     assert short_path(Path("../c")) == str(tmp_path.parent / "c")
+
+
+@pytest.mark.parametrize(
+    ("name", "listed"),
+    [
+        ("run_test_split1.txt", True),
+        ("*_test_split1.txt", True),
+        ("*_test_split2.txt", False),
+        ("no.txt", False),
+        ("x" * 300, False),
+    ],
+)
+def test_a_list_is_a_file_or_a_pattern(name, listed, tmp_path):
+    (tmp_path / "run_test_split1.txt").touch()
+    assert is_listed(str(tmp_path / name)) == listed

@@ -109,7 +109,9 @@ def test_each_line_is_on_the_disk_at_once(tmp_path):
 def test_a_full_disk_is_an_error_and_no_hang(tmp_path):
     told = board(tmp_path)
     told.start(0)
-    told._records.close()
-    told._records._writer = Path("/dev/full").open("wb")  # noqa: SIM115
+    records = told._writer.file_writer.event_writer._async_writer._writer
+    records._writer = Path("/dev/full").open("wb")  # noqa: SIM115
     with pytest.raises(OSError, match="No space left"):
         told.step(step_line(0))
+    with pytest.raises(OSError, match="No space left"):
+        told.close(failed=True)

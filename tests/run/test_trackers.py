@@ -41,13 +41,8 @@ def test_processes_but_the_first_tell_nobody(tmp_path):
 
 def test_a_missing_package_is_a_problem_with_its_remedy(without_packages):
     board, wandb = tracking_problems(True, "online")
-    assert board == (
-        "TENSORBOARD.ENABLE = True needs the package tensorboard: pip install --editable '.[tensorboard]' or "
-        "tensorboard, or set TENSORBOARD.ENABLE False"
-    )
-    assert wandb.startswith(
-        "WANDB.ENABLE = True needs the package wandb: pip install --editable '.[wandb]'"
-    )
+    assert board.endswith("needs the package tensorboard: pip install tensorboard")
+    assert wandb.endswith("needs the package wandb: pip install wandb")
 
 
 def test_nobody_logged_in_is_a_problem_with_its_remedy(tmp_path, monkeypatch):

@@ -31,7 +31,7 @@ def start(arguments):
 
 def trainer(output):
     """The process that trains, which holds the lock of the run folder, after its first step."""
-    metrics, end = output / "metrics.jsonl", time.monotonic() + 60
+    metrics, end = output / "metrics.jsonl", time.monotonic() + 200
     while not (metrics.exists() and metrics.read_text()):
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -138,10 +138,11 @@ def test_what_a_local_run_cannot_do_is_its_exit_code(cfg, output, data, main, ca
         (("--launcher", "slurm", "--gpus-per-node", "3"), "3 processes"),
     ],
 )
-def test_bad_options_and_bad_keys_are_one_message(options, words, cfg, output, main, capsys):
-    message = refused(main, capsys, [*command(cfg, output, "SOLVER.BASE_LRR", 1), *options])
+def test_bad_options_and_bad_data_are_one_message(options, words, cfg, output, main, capsys):
+    pairs = ("DATA.VAL_LIST", "nowhere.txt")
+    message = refused(main, capsys, [*command(cfg, output, *pairs), *options])
     assert words in message
-    assert "SOLVER.BASE_LRR" in message
+    assert "nowhere.txt" in message
     assert not output.exists()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -15,8 +14,6 @@ from run_files import assert_bit_identical, read_lines
 from tiny import TOOL, data_keys, load_tool, write_config
 
 from mgexp.config import load
-from mgexp.launch.run import RunOptions
-from mgexp.launch.sweep import _cores
 from mgexp.launch.sweep_state import RunState
 from mgexp.run.environment import num_cores
 
@@ -181,21 +178,15 @@ def test_a_second_call_runs_what_is_missing_with_the_code_of_the_first(
     assert problems == ["SOLVER.BASE_LR: it was given 0.004, its YAML says 0.005"]
 
 
-def test_more_threads_than_the_share_of_a_run_get_all_cores(tmp_path):
-    few = RunOptions(write_config(tmp_path / "few.yaml", {"TRAIN.NUM_THREADS": 1}))
-    many = RunOptions(write_config(tmp_path / "many.yaml", {"TRAIN.NUM_THREADS": 999}))
-    assert len(_cores(few, 1, 2)) == max(1, num_cores() // 2)
-    assert _cores(many, 1, 2) == _cores(few, 0, 1) == ()
-
-
 def test_cancel_saves_and_the_next_call_goes_on(
     sweep, rows, folder, finished_run, capfd, monkeypatch
 ):
     monkeypatch.undo()  # in a process of its own, the rows lie outside the repository
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     words = [rows[0], "--output", str(folder), "--launcher", "local"]
     process = subprocess.Popen([sys.executable, str(SWEEP), *words, "--seeds", "2"], text=True)
     run = folder / "runs/all/baseline/seed0"
-    metrics, end = run / "metrics.jsonl", time.monotonic() + 60
+    metrics, end = run / "metrics.jsonl", time.monotonic() + 200
     while not (metrics.exists() and metrics.read_text()):
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -208,5 +199,5 @@ def test_cancel_saves_and_the_next_call_goes_on(
     assert_bit_identical(run, finished_run)
     share = max(1, num_cores() // 2)
     second = (run.with_name("seed1") / "log.txt").read_text()
-    assert f"1 thread on {share} of {os.cpu_count()} cores" in second
+    assert f"{share} thread" in second
     assert len(read_lines(run / "starts.jsonl")) == 2
