@@ -1,4 +1,4 @@
-"""A network of one's own, with a section of keys of its own: docs/own_model.md.
+"""A custom model, with a section of keys of its own: docs/own_model.md.
 
 python tools/run_net.py --import examples/own_model.py --cfg examples/own_model.yaml
 """

@@ -150,7 +150,7 @@ def add_import_option(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.py",
         action="append",
         type=_import,
-        help="file with a network, an optimizer, a loss or a reader of addresses of one's own: docs/own_model.md",
+        help="file with a custom network, optimizer, loss or reader of addresses: docs/own_model.md",
     )
 
 

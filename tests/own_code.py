@@ -1,4 +1,4 @@
-"""A fixture for tests that import files of one's own: afterwards nothing is registered any more."""
+"""A fixture for tests that import files of a user: afterwards nothing is registered any more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of one's own register networks, optimizers, losses and keys, and faults in them are told."""
+"""files of a user register networks, optimizers, losses and keys, and faults in them are told."""
 
 from dataclasses import dataclass
 

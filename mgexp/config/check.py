@@ -25,7 +25,7 @@ READ_BY = {
 """For each of these keys of SOLVER: the optimizers (values of SOLVER.OPTIMIZING_METHOD) that read it."""
 
 
-OUR_OPTIMIZERS = ("sgd", *sorted({one for methods in READ_BY.values() for one in methods}))
+OUR_OPTIMIZERS = ("sgd", *sorted({method for methods in READ_BY.values() for method in methods}))
 
 
 def cross_problems(cfg: Config) -> list[str]:
@@ -71,7 +71,9 @@ def _unread(key: str, value: object, deciding: str, remedy: str = "") -> Iterato
     """
     default = BY_NAME[key].default
     if value != default:
-        given, usual = (f"{one:g}" if isinstance(one, float) else one for one in (value, default))
+        given, usual = (
+            f"{number:g}" if isinstance(number, float) else number for number in (value, default)
+        )
         usual = repr(usual) if usual == " " else usual
         leave = f"leave it at {usual}" if usual not in {"", ()} else "leave it empty"
         yield f"{key} = {as_lists(given)} is not read with {deciding}: {leave}{remedy}"
@@ -282,6 +284,6 @@ def differing_keys(
     A list equals a tuple with the same items. If one side lacks a key, `value_of` says what it counts as.
     """
     for key in sorted((first.keys() | second.keys()) - ignored):
-        one, other = (value_of(values, key) for values in (first, second))
-        if one != other:
-            yield key, one, other
+        before, other = (value_of(values, key) for values in (first, second))
+        if before != other:
+            yield key, before, other

@@ -42,7 +42,7 @@ def listed_keys(section: str = "") -> str:
     Raises InputError for a section that does not exist.
     """
     return "\n\n".join(
-        "\n".join([f"{title}: {about}", *(_lines(one) for one in keys)])
+        "\n".join([f"{title}: {about}", *(_lines(key) for key in keys)])
         for title, about, keys in _sections(section)
     )
 
@@ -51,7 +51,7 @@ def keys_page() -> str:
     """Write docs/keys.md: a table for each section."""
     parts = [PAGE_START]
     for title, about, keys in _sections():
-        rows = [_row(one) for one in keys]
+        rows = [_row(key) for key in keys]
         head = "| Key | Default | Values | Meaning | Source |\n|---|---|---|---|---|"
         parts.append("\n".join([f"## {title}\n", f"{about}\n", head, *rows, ""]))
     return "\n".join(parts)
@@ -64,10 +64,10 @@ def _sections(only: str = "") -> Iterator[tuple[str, str, list[Key]]]:
     wanted = only.upper().rstrip(".")
     if wanted and wanted not in names:
         near = difflib.get_close_matches(wanted, names, n=1)
-        found = f"; nearest: {near[0]}" if near else ""
+        nearest = f"; nearest: {near[0]}" if near else ""
         known = ", ".join(name for name in names if name)
         raise InputError(
-            [f"--list-keys {only}: there is no such section{found}; there are {known}"]
+            [f"--list-keys {only}: there is no such section{nearest}; there are {known}"]
         )
     for name in [wanted] if wanted else names:
         about = getattr(tree, name).__doc__ if name else "Keys that lie in no section."

@@ -208,11 +208,12 @@ class AugKeys:
 class ModelKeys:
     """The network, its loss and its classifier."""
 
-    MODEL_NAME: str = key("SlowFast", "SlowFast, I3D, C2D, Slow, TSM, X3D, ViT, MViT, or one's own", NOT_EMPTY)
+    MODEL_NAME: str = key(
+        "SlowFast", "SlowFast, I3D, C2D, Slow, TSM, X3D, ViT, MViT, or a custom model", NOT_EMPTY)
     NUM_CLASSES: int = key(400, "classes; labels are 0 … NUM_CLASSES − 1", count(1_000_000))
     LOSS_FUNC: str = key(
         "cross_entropy", "cross_entropy: one label, softmax, top-1 and top-5; bce_logit: many labels, sigmoid, "
-        "mAP; or a loss of one's own", NOT_EMPTY)
+        "mAP; or a custom loss", NOT_EMPTY)
     LABEL_SMOOTHING: float = own(
         0.0, "share of the target that all classes get (PySlowFast: MIXUP.LABEL_SMOOTH_VALUE)", BELOW_1)
     DROPOUT_RATE: float = key(0.5, "dropout before the classifier", SHARE)
@@ -367,7 +368,7 @@ class SolverKeys:
         0, "least steps of that warm-up, which lasts until both are over; 0: epochs alone", NOT_NEGATIVE)
     WARMUP_START_LR: float = key(0.01, "learning rate at step 0 of a warm-up", RATE_OR_0)
     OPTIMIZING_METHOD: str = key(
-        "sgd", "sgd, adamw, lars, lamb, pmd_lamb, or an optimizer of one's own (PySlowFast has sgd, adamw, and a "
+        "sgd", "sgd, adamw, lars, lamb, pmd_lamb, or a custom optimizer (PySlowFast has sgd, adamw, and a "
         "LARS with the rate outside the momentum)", NOT_EMPTY)
     TRUST_COEFFICIENT: float = own(
         0.001,
@@ -458,15 +459,15 @@ def _keys(section: Any, prefix: str = "") -> Iterator[Key]:  # noqa: ANN401 - a 
         if dataclasses.is_dataclass(kind):
             yield from _keys(kind, f"{field.name}.")
             continue
-        found = Key(f"{prefix}{field.name}", kind, field.default, **field.metadata)
+        key = Key(f"{prefix}{field.name}", kind, field.default, **field.metadata)
         if get_origin(kind) is Literal:
             words = f"one of {', '.join(map(str, get_args(kind)))}"
-            found = dataclasses.replace(found, legal=Legal(words, get_args(kind).__contains__))
-        yield found
+            key = dataclasses.replace(key, legal=Legal(words, get_args(kind).__contains__))
+        yield key
 
 
 KEYS = tuple(_keys(Config))
-BY_NAME = {one.name: one for one in KEYS}
+BY_NAME = {key.name: key for key in KEYS}
 """All keys, with those of ``add_section``."""
 _trees: list[type[Config]] = [Config]
 
@@ -482,16 +483,16 @@ def add_section(name: str, section: type) -> None:
     if hasattr(_trees[-1], name):
         raise ValueError(f"there is a section {name} already: choose another name")
     is_frozen = dataclasses.is_dataclass(section) and section.__dataclass_params__.frozen  # type: ignore[attr-defined]
-    if not is_frozen or not all("legal" in one.metadata for one in dataclasses.fields(section)):
+    if not is_frozen or not all("legal" in key.metadata for key in dataclasses.fields(section)):
         raise ValueError(f"{section.__name__} is no frozen dataclass with fields made by own()")
-    for one in (added := list(_keys(section, f"{name}."))):
+    for key in (added := list(_keys(section, f"{name}."))):
         try:
-            one.read(one.default)
+            key.read(key.default)
         except ValueError as error:
-            raise ValueError(f"{one.name} = {one.default!r} {error}") from error
+            raise ValueError(f"{key.name} = {key.default!r} {error}") from error
     fields = [(name, section, dataclasses.field(default=section()))]
     _trees.append(dataclasses.make_dataclass("Config", fields, bases=(_trees[-1],), frozen=True))
-    BY_NAME.update({one.name: one for one in added})
+    BY_NAME.update({key.name: key for key in added})
 
 
 def default_config() -> Config:

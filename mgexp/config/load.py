@@ -51,8 +51,8 @@ def read_config(path: Path | str, *overrides: Sequence[str]) -> tuple[Config, li
     types = {name: key.type for name, key in BY_NAME.items()}
     pairs: dict[str, Any] = {}
     for texts in overrides:
-        found, unpaired = read_pairs(texts, types)
-        pairs |= found
+        values_read, unpaired = read_pairs(texts, types)
+        pairs |= values_read
         problems += unpaired
     chosen: dict[str, Any] = {}
     for where, given in ((str(path), values), ("the command line", pairs)):
@@ -104,11 +104,13 @@ def _stages_left_behind(
     except ValueError:
         # The value of the file is a problem already, and no epochs to scale from.
         return
-    pairs_to_type = [f"{total} {now:g} {steps} '{[_shortened(one * now / was) for one in stages]}'"]
+    pairs_to_type = [
+        f"{total} {now:g} {steps} '{[_shortened(epoch * now / was) for epoch in stages]}'"
+    ]
     if warmup not in pairs and chosen.get(warmup):
         pairs_to_type.append(f"{warmup} {_shortened(chosen[warmup] * now / was):g}")
     chosen[total] = was
-    before = [_shortened(one) for one in stages]
+    before = [_shortened(epoch) for epoch in stages]
     yield (
         f"{total} = {now:g} ends before the last stage: {path} has {steps} = {before} of {was:g} epochs. "
         f"To scale the stages with it, type: {' '.join(pairs_to_type)}"
@@ -123,8 +125,8 @@ def _shortened(number: float) -> float:
 def file_values(path: Path) -> tuple[dict[str, Any], list[str]]:
     """Read a YAML file and its bases as values by dotted names, which may be unknown keys. List the problems."""
     if not is_file(path):
-        found = "is a folder" if path.is_dir() else "does not exist"
-        return {}, [f"{path} {found}: --cfg takes a YAML file, such as those in experiments/"]
+        problem = "is a folder" if path.is_dir() else "does not exist"
+        return {}, [f"{path} {problem}: --cfg takes a YAML file, such as those in experiments/"]
     try:
         values = dict(flatten(read_yaml(path)))
     except RecursionError:
@@ -150,7 +152,7 @@ def _nearest(name: str) -> str:
     near = list(dict.fromkeys([*last, *whole]))[:3]
     if near:
         return f"; nearest: {', '.join(near)}"
-    return "; run_net.py --list-keys prints all keys, and --import FILE.py adds those of one's own"
+    return "; run_net.py --list-keys prints all keys, and --import FILE.py adds custom ones"
 
 
 def config_of(values: Mapping[str, Any]) -> Config:

@@ -290,7 +290,7 @@ def recipe_of(path: Path) -> str:
 
 def _recipes(study: Study, row: str) -> str:
     """Name the recipes of the baseline and of a row, in the words of the YAML of a shorter baseline."""
-    digests = (recipe_of(study.yamls[one]) for one in (study.baseline, row))
+    digests = (recipe_of(study.yamls[name]) for name in (study.baseline, row))
     return f"It belongs to the recipes {' and '.join(digests)}."
 
 

@@ -67,7 +67,7 @@ def convert(kind: Any, value: object) -> Any:  # noqa: ANN401 - an annotation, a
             kinds = kinds[:1] * len(value)
         if len(value) != len(kinds):
             raise ValueError(f"has {shown(list(value))} where {len(kinds)} values belong")
-        return tuple(convert(one, item) for one, item in zip(kinds, value, strict=True))
+        return tuple(convert(item_kind, item) for item_kind, item in zip(kinds, value, strict=True))
     if kind is bool:
         # Not bool(value): the text "False" and the number 2 would both be True.
         if not isinstance(value, bool):
@@ -308,7 +308,9 @@ ALL_POSITIVE = Legal("three numbers more than 0", lambda values: min(values) > 0
 POOL = Legal("three numbers, 1 to 100", lambda values: min(values) >= 1 and max(values) <= 100)
 BLOCKS = Legal(
     "four lists of different numbers, 0 or more",
-    lambda lists: all(min(one, default=0) >= 0 and len({*one}) == len(one) for one in lists),
+    lambda lists: all(
+        min(items, default=0) >= 0 and len({*items}) == len(items) for items in lists
+    ),
 )
 JITTER = Legal(
     "[min, max] with 0 < min <= max <= 10,000",

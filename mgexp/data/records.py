@@ -54,11 +54,13 @@ class ActionRecord:
 
         If ``span`` is None, all actions of the video count.
         """
-        shown = {one.label for one in self.actions if span is None or one.overlaps(span)}
+        shown = {action.label for action in self.actions if span is None or action.overlaps(span)}
         return tuple(float(label in shown) for label in range(self.num_classes))
 
     def line(self) -> str:
-        actions = (f"{one.label} {one.start_seconds} {one.end_seconds}" for one in self.actions)
+        actions = (
+            f"{action.label} {action.start_seconds} {action.end_seconds}" for action in self.actions
+        )
         return f"{self.path} {';'.join(actions)}"
 
 

@@ -72,8 +72,8 @@ def collate_regions(clips: Sequence[Clip]) -> Regions | Batch:
     if not has_all(clips):
         return batch
     frames = [clip.frames for clip in clips]
-    pixels = torch.cat([one.flatten() for one in frames])
-    sizes = tuple((one.shape[0], one.shape[1], one.shape[2]) for one in frames)
+    pixels = torch.cat([region.flatten() for region in frames])
+    sizes = tuple((region.shape[0], region.shape[1], region.shape[2]) for region in frames)
     return Regions(pixels, sizes, tuple(clip.seed for clip in clips), clips[0].crop, batch)
 
 
@@ -89,5 +89,5 @@ class FinishedBatches:
         # iter() of the loader starts its workers, so it must not wait for the first batch.
         return map(self._finish, iter(self.loader))
 
-    def _finish(self, found: Regions | Batch) -> Batch:
-        return found if isinstance(found, Batch) else found.finished(self.device, self.augment)
+    def _finish(self, batch: Regions | Batch) -> Batch:
+        return batch if isinstance(batch, Batch) else batch.finished(self.device, self.augment)

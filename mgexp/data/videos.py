@@ -1,4 +1,4 @@
-"""Clips of one's own videos in one's own training loop: a data set whose items are asked for by ``ClipRequest``.
+"""Clips of a user's videos in a custom training loop: a data set whose items are asked for by ``ClipRequest``.
 
     videos, classes = videos_in("my_videos/train")      a folder of videos for each class
     clips = Videos(videos, recipe)
@@ -52,10 +52,12 @@ def videos_in(
                 "have the same classes in another order: give the names as videos_in returned them"
             )
         raise InputError([f"{folder} and the training folder {problem}"])
-    found = read_folders(folder, {name: label for label, name in enumerate(names)})
-    empty = [f"{path} is missing or an empty file: remove it" for path in found.missing]
-    raise_problems([*found.problems, *empty])
-    videos = [(one.path, one.label) for one in found.records if isinstance(one, VideoRecord)]
+    listing = read_folders(folder, {name: label for label, name in enumerate(names)})
+    empty = [f"{path} is missing or an empty file: remove it" for path in listing.missing]
+    raise_problems([*listing.problems, *empty])
+    videos = [
+        (record.path, record.label) for record in listing.records if isinstance(record, VideoRecord)
+    ]
     return videos, list(names)
 
 
@@ -83,7 +85,9 @@ class Videos(Dataset[tuple[Tensor, int]]):
     ) -> None:
         # A request may be answered in a worker that has another working folder.
         records = [VideoRecord(os.path.abspath(path), label) for path, label in videos]  # noqa: PTH100
-        lost = [f"{one.path} does not exist" for one in records if not Path(one.path).exists()]
+        lost = [
+            f"{record.path} does not exist" for record in records if not Path(record.path).exists()
+        ]
         raise_problems(lost)
         if not records:
             raise InputError(["Videos got no videos: give at least one (path, label)"])

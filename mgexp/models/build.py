@@ -90,7 +90,7 @@ def build_network(cfg: Config) -> nn.Module:
     make = MODELS.find(name)
     try:
         made: nn.Module = make(cfg)
-    # A network of one's own may raise anything.
+    # A custom model may raise anything.
     except Exception as error:
         if name in OURS or isinstance(error, InputError):
             raise
@@ -108,11 +108,13 @@ def build_network(cfg: Config) -> nn.Module:
         raise InputError([f"MODEL.MODEL_NAME = {name}: {error}"]) from error
     momenta = {layer.momentum for layer in grouped_layers(model)}
     if len(momenta) > 1 or not all(momenta):
-        found = " and ".join(sorted(map(str, momenta)))
-        problem = f"MODEL.MODEL_NAME = {name} has batch normalisation with momentum {found}"
+        given = " and ".join(sorted(map(str, momenta)))
+        problem = f"MODEL.MODEL_NAME = {name} has batch normalisation with momentum {given}"
         raise InputError([f"{problem}: give all layers one momentum above 0"])
-    norms = (one for one in model.modules() if isinstance(one, nn.modules.batchnorm._BatchNorm))
-    others = {type(one).__name__ for one in norms if not isinstance(one, GroupedBatchNorm3d)}
+    norms = (
+        layer for layer in model.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)
+    )
+    others = {type(layer).__name__ for layer in norms if not isinstance(layer, GroupedBatchNorm3d)}
     if others:
         kinds = " and ".join(sorted(others))
         raise InputError(
@@ -227,13 +229,13 @@ OURS = {
     "X3D": build_x3d,
     **dict.fromkeys(TEMPORAL, build_resnet),
 }
-"""The networks that tests of ours cover at every shape. A file of one's own may have registered others before."""
+"""The networks that tests of ours cover at every shape. A user's file may have registered others before."""
 for _name, _make in OURS.items():
     MODELS.add(_name, _make)
 
 
 def own_names(name: str, network: nn.Module) -> Collection[str]:
-    """Return the names of the weights of a network of one's own; none for ours, which follow a convention."""
+    """Return the names of the weights of a custom model; none for ours, which follow a convention."""
     return () if name in OURS else network.state_dict().keys()
 
 
@@ -256,7 +258,7 @@ def build_problems(
 ) -> list[str]:
     """List the (frames, crop) of ``shapes`` at which the model does not run or is wrong, each with the reason.
 
-    A network of one's own is run at every shape, and its positions are checked: see multigrid/shape_check.py. That
+    A custom model is run at every shape, and its positions are checked: see multigrid/shape_check.py. That
     can take minutes, so ``runs_own`` False leaves it to another process of the run.
     """
     name = cfg.MODEL.MODEL_NAME
@@ -282,11 +284,11 @@ def build_problems(
     tested = (cfg.DATA.NUM_FRAMES, cfg.DATA.TEST_CROP_SIZE)
     has_own_size = cfg.DATA.TEST_CROP_SIZE != cfg.DATA.TRAIN_CROP_SIZE
     return [
-        f"{name} cannot take clips of {one.frames} frames of {one.crop} x {one.crop} pixels"
-        f"{', as DATA.TEST_CROP_SIZE has them' if has_own_size and (one.frames, one.crop) == tested else ''}: "
-        f"{one.problem}"
-        for one in checks
-        if one.problem
+        f"{name} cannot take clips of {check.frames} frames of {check.crop} x {check.crop} pixels"
+        f"{', as DATA.TEST_CROP_SIZE has them' if has_own_size and (check.frames, check.crop) == tested else ''}: "
+        f"{check.problem}"
+        for check in checks
+        if check.problem
     ]
 
 

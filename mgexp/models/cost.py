@@ -54,7 +54,7 @@ def macs_by_shape(
 
 def _attention_macs(inputs: list[Any], _outputs: list[Any]) -> int:
     """Count query × key and weights × value, which fvcore does not know. The arguments are nodes of a trace."""
-    query, key, value = (one.type().sizes() for one in inputs[:3])
+    query, key, value = (value_.type().sizes() for value_ in inputs[:3])
     return int(math.prod(query[:-1]) * key[-2] * (query[-1] + value[-1]))
 
 
@@ -144,12 +144,12 @@ def _attention(
     """Apply a fused kernel to queries (B, heads, tokens, channels). The arguments are torch's."""
     if enable_gqa:
         repeats = query.shape[1] // key.shape[1]
-        key, value = (one.repeat_interleave(repeats, 1) for one in (key, value))
+        key, value = (tensor.repeat_interleave(repeats, 1) for tensor in (key, value))
     kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    found: Tensor = kernel(
+    mixed: Tensor = kernel(
         query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale
     )[0]
-    return found
+    return mixed
 
 
 def activation_bytes(model: nn.Module, frames: int, crop: int) -> int:
@@ -175,7 +175,7 @@ def activation_bytes(model: nn.Module, frames: int, crop: int) -> int:
     try:
         with hooks, FusedAttention():
             _output = clone(torch.zeros(2, 3, frames, crop, crop, device="meta"))
-    # A network of one's own may raise anything.
+    # A custom model may raise anything.
     except Exception as error:
         problem = (
             f"the memory of a clip of {frames} x {crop}² cannot be estimated: {first_line(error)}"

@@ -139,7 +139,7 @@ def drop_forms(model: nn.Module) -> nn.Module:
 
 
 def kind_of(layer: nn.Module) -> str:
-    """Name the kind of a layer; "" if it has no other form, or is a class of one's own.
+    """Name the kind of a layer; "" if it has no other form, or is a custom class.
 
     A convolution is a "point" (1 x 1 x 1), "strided" (a point with a stride over pixels), "space" (1 x k x k),
     "time" (k x 1 x 1) or a "stem" (k x 7 x 7 of three channels). A max pool is a "space pool" or a "time pool".

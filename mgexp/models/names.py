@@ -63,15 +63,15 @@ _HEAD = re.compile(r"(?:blocks\.\d\.proj|head(?:\.1|\.proj)?)\.(?P<end>\w+)")
 def head_of(names: Iterable[str]) -> tuple[str, ...]:
     """Return the names of the classifier's tensors, of all names of a network in its order.
 
-    The classifier is called ``head``. In pytorchvideo's networks it is the ``proj`` of the last block. A network
-    of one's own may have a layer of this name in every block.
+    The classifier is called ``head``. In pytorchvideo's networks it is the ``proj`` of the last block. A custom
+    model may have a layer of this name in every block.
     """
-    found = [name for name in names if _HEAD.fullmatch(name)]
-    layers = [name.rpartition(".")[0] for name in found]
+    heads = [name for name in names if _HEAD.fullmatch(name)]
+    layers = [name.rpartition(".")[0] for name in heads]
     chosen = next(
         (layer for layer in layers if layer.startswith("head")), layers[-1] if layers else ""
     )
-    return tuple(name for name, layer in zip(found, layers, strict=True) if layer == chosen)
+    return tuple(name for name, layer in zip(heads, layers, strict=True) if layer == chosen)
 
 
 def is_counter(name: str) -> bool:

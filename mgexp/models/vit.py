@@ -74,8 +74,8 @@ class Block(nn.Module):
         )
         if rotation is not None:
             query, key = rotation(query), rotation(key)
-        found = F.scaled_dot_product_attention(query, key, value)
-        return self.out(found.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+        mixed = F.scaled_dot_product_attention(query, key, value)
+        return self.out(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
 
 class VideoTransformer(nn.Module):
@@ -139,7 +139,7 @@ class VideoTransformer(nn.Module):
         """Return the tokens of a clip. Raises ValueError for a clip that does not divide into tubelets."""
         sizes = (frames, height, width)
         if any(size % step or not size for size, step in zip(sizes, self.tubelet, strict=True)):
-            clip, tubelet = (" x ".join(map(str, one)) for one in (sizes, self.tubelet))
+            clip, tubelet = (" x ".join(map(str, lengths)) for lengths in (sizes, self.tubelet))
             raise ValueError(
                 f"a clip of {clip} does not divide into tubelets of {tubelet}: choose MULTIGRID's factors or "
                 "VIT.TUBELET so that all shapes do"
@@ -207,7 +207,7 @@ class VideoTransformer(nn.Module):
 def init_transformer(model: VideoTransformer, fc_init_std: float) -> None:
     """Draw the first weights: those of timm's ViT, and a classifier of standard deviation ``fc_init_std``."""
     tables = [table for table in (model.positions, model.class_token) if table is not None]
-    layers = [one for one in model.modules() if isinstance(one, nn.Linear | nn.Conv3d)]
+    layers = [module for module in model.modules() if isinstance(module, nn.Linear | nn.Conv3d)]
     for weight in (*tables, *(layer.weight for layer in layers)):
         nn.init.trunc_normal_(weight, std=INIT_STD, a=-2 * INIT_STD, b=2 * INIT_STD)
     for layer in layers:

@@ -29,35 +29,35 @@ def sinusoids(grid: tuple[int, int, int], width: int) -> Tensor:
 
 
 def _with_positions(
-    found: dict[str, Tensor], table: Tensor | None, token: Tensor | None
+    tensors: dict[str, Tensor], table: Tensor | None, token: Tensor | None
 ) -> dict[str, Tensor]:
     """Add positions (1, places, C) of an image, of which the first may be that of the class token."""
     if token is not None:
-        found["class_token"] = token if table is None else token + table[:, :1]
+        tensors["class_token"] = token if table is None else token + table[:, :1]
     if table is None:
-        kernel = found["patches.weight"].shape[2:]
+        kernel = tensors["patches.weight"].shape[2:]
         if len(kernel) < len(VIDEOMAE_CLIP):
             raise ValueError("it holds no positions")
         frames, height, width = (
             size // step for size, step in zip(VIDEOMAE_CLIP, kernel, strict=True)
         )
-        found["positions"] = sinusoids((frames, height, width), found["norm.weight"].numel())
-        return found
+        tensors["positions"] = sinusoids((frames, height, width), tensors["norm.weight"].numel())
+        return tensors
     places = table[:, 1:] if token is not None else table
     side = round(places.shape[1] ** 0.5)
     if side**2 != places.shape[1]:
         raise ValueError(f"its {places.shape[1]} positions are not those of a square image")
-    found["positions"] = places.transpose(1, 2).reshape(1, -1, 1, side, side)
-    return found
+    tensors["positions"] = places.transpose(1, 2).reshape(1, -1, 1, side, side)
+    return tensors
 
 
 def _renamed(tensors: Tensors, rules: Mapping[str, str]) -> dict[str, Tensor]:
     """Rename by the first rule that fits the whole name; other names stay, for the message about them."""
-    found = {}
+    renamed = {}
     for name, tensor in tensors.items():
         fits = ((re.fullmatch(pattern, name), ours) for pattern, ours in rules.items())
-        found[next((match.expand(ours) for match, ours in fits if match), name)] = tensor
-    return found
+        renamed[next((match.expand(ours) for match, ours in fits if match), name)] = tensor
+    return renamed
 
 
 TIMM_NAMES = {
@@ -78,20 +78,22 @@ def from_timm(tensors: Tensors) -> dict[str, Tensor]:
 
     A file of VideoMAE's pre-training gives its encoder.
     """
-    found = _renamed(
+    converted = _renamed(
         {name.removeprefix("encoder."): value for name, value in tensors.items()}, TIMM_NAMES
     )
     # The bias of keys is 0: it would change no difference of two logits.
-    for name in [name for name in found if name.endswith(".q_bias")]:
-        query, value = found.pop(name), found.pop(name.replace("q_bias", "v_bias"))
+    for name in [name for name in converted if name.endswith(".q_bias")]:
+        query, value = converted.pop(name), converted.pop(name.replace("q_bias", "v_bias"))
         bias = torch.cat([query, torch.zeros_like(query), value])
-        found[name.replace("q_bias", "qkv.bias")] = bias
-    return _with_positions(found, found.pop("pos_embed", None), found.pop("cls_token", None))
+        converted[name.replace("q_bias", "qkv.bias")] = bias
+    return _with_positions(
+        converted, converted.pop("pos_embed", None), converted.pop("cls_token", None)
+    )
 
 
 def from_torchvision(tensors: Tensors) -> dict[str, Tensor]:
     layer = r"encoder\.layers\.encoder_layer_(\d+)\."
-    found = _renamed(
+    converted = _renamed(
         tensors,
         {
             r"conv_proj\.(\w+)": r"patches.\1",
@@ -104,14 +106,16 @@ def from_torchvision(tensors: Tensors) -> dict[str, Tensor]:
             r"heads\.head\.(\w+)": r"head.\1",
         },
     )
-    return _with_positions(found, found.pop("encoder.pos_embedding"), found.pop("class_token"))
+    return _with_positions(
+        converted, converted.pop("encoder.pos_embedding"), converted.pop("class_token")
+    )
 
 
 def from_transformers(tensors: Tensors) -> dict[str, Tensor]:
     """Convert VideoMAE of the library transformers: its pre-training, its encoder alone, or with a classifier."""
     layer = r"encoder\.layer\.(\d+)\."
     attention = layer + r"attention\.attention\."
-    found = _renamed(
+    converted = _renamed(
         {name.removeprefix("videomae."): value for name, value in tensors.items()},
         {
             r"embeddings\.patch_embeddings\.projection\.(\w+)": r"patches.\1",
@@ -128,13 +132,13 @@ def from_transformers(tensors: Tensors) -> dict[str, Tensor]:
             r"classifier\.(\w+)": r"head.\1",
         },
     )
-    return from_timm(_with_joint_layers(found))
+    return from_timm(_with_joint_layers(converted))
 
 
 def from_vjepa2(tensors: Tensors) -> dict[str, Tensor]:
     """Convert the encoder of V-JEPA 2 of the library transformers, with or without a classifier."""
     layer = r"encoder\.layer\.(\d+)\."
-    found = _renamed(
+    converted = _renamed(
         {name.removeprefix("vjepa2."): value for name, value in tensors.items()},
         {
             r"encoder\.embeddings\.patch_embeddings\.proj\.(\w+)": r"patches.\1",
@@ -146,7 +150,7 @@ def from_vjepa2(tensors: Tensors) -> dict[str, Tensor]:
             r"encoder\.layernorm\.(\w+)": r"norm.\1",
         },
     )
-    return _with_joint_layers(found)
+    return _with_joint_layers(converted)
 
 
 def from_vjepa2_release(tensors: Tensors) -> dict[str, Tensor]:
@@ -158,7 +162,7 @@ def from_vjepa2_release(tensors: Tensors) -> dict[str, Tensor]:
 def from_pyslowfast_mvit(tensors: Tensors) -> dict[str, Tensor]:
     """Convert PySlowFast's MViTv2 to the names of torchvision's, which ours has."""
     block = r"blocks\.(\d+)\."
-    found = _renamed(
+    converted = _renamed(
         tensors,
         {
             r"patch_embed\.proj\.(\w+)": r"conv_proj.\1",
@@ -172,15 +176,15 @@ def from_pyslowfast_mvit(tensors: Tensors) -> dict[str, Tensor]:
             r"head\.projection\.(\w+)": r"head.1.\1",
         },
     )
-    found["pos_encoding.class_token"] = found["pos_encoding.class_token"].flatten()
-    return found
+    converted["pos_encoding.class_token"] = converted["pos_encoding.class_token"].flatten()
+    return converted
 
 
-def _with_joint_layers(found: dict[str, Tensor]) -> dict[str, Tensor]:
-    for name in [name for name in found if re.match(r"blocks\.\d+\.query\.", name)]:
-        parts = [found.pop(name.replace("query", part)) for part in ("query", "key", "value")]
-        found[name.replace("query", "qkv")] = torch.cat(parts)
-    return found
+def _with_joint_layers(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    for name in [name for name in tensors if re.match(r"blocks\.\d+\.query\.", name)]:
+        parts = [tensors.pop(name.replace("query", part)) for part in ("query", "key", "value")]
+        tensors[name.replace("query", "qkv")] = torch.cat(parts)
+    return tensors
 
 
 VJEPA2 = ("transformers' V-JEPA 2", "V-JEPA 2")

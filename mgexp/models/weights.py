@@ -73,10 +73,10 @@ def read_weights(path: Path, own: Collection[str] = ()) -> WeightsFile:
         content = _read_torch(path)
     # A wrapper may hold another one, so we try each in turn.
     for wrapper in WRAPPERS:
-        if isinstance(found := content.get(wrapper), dict):
+        if isinstance(inner := content.get(wrapper), dict):
             # A checkpoint of a run with TRAIN.EMA_DECAY also has the average of the weights, which is evaluated.
             average = content.get("average")
-            content = {**found, **average} if isinstance(average, dict) else found
+            content = {**inner, **average} if isinstance(average, dict) else inner
     tensors = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
     # DistributedDataParallel and torch.compile put these before all names.
     for prefix in ("module.", "_orig_mod.", "module."):
@@ -177,7 +177,7 @@ class Fit:
     def summary(self) -> str:
         """Say how many tensors are used, with a line for each kind of tensor that is not used."""
         lines = [f"{self.file.path} ({self.file.naming}): {len(self.used)} tensors used"]
-        for words, found in (
+        for words, tensors in (
             (
                 "of the classifier keep their initial values: the file has no classifier for as many classes",
                 self.left,
@@ -185,8 +185,8 @@ class Fit:
             ("not in the file, at their initial values", _but_counters(self.missing)),
             ("in the file and not used", _but_counters(self.unused)),
         ):
-            if found:
-                lines.append(f"{len(found)} {words}: {listed(found, MAX_LISTED)}")
+            if tensors:
+                lines.append(f"{len(tensors)} {words}: {listed(tensors, MAX_LISTED)}")
         return "\n".join(lines)
 
 
@@ -217,7 +217,7 @@ def fit_weights(file: WeightsFile, model: nn.Module) -> Fit:
         from mgexp.models.mvit import MultiscaleTransformer
 
         is_mvit = isinstance(model, MultiscaleTransformer)
-    found = {}
+    fitting = {}
     for name, ours in state.items():
         if theirs[name] not in file.tensors:
             continue
@@ -234,13 +234,15 @@ def fit_weights(file: WeightsFile, model: nn.Module) -> Fit:
         is_table = is_mvit and ".rel_pos_" in name
         if is_table and tensor.shape[1:] == ours.shape[1:] and tensor.shape != ours.shape:
             tensor = F.interpolate(tensor.T[None], len(ours), mode="linear")[0].T
-        found[name] = tensor
+        fitting[name] = tensor
     head = names.head_of(state)
     # A classifier of other classes is of no use for ours, so neither its weights nor its bias are
     # loaded.
-    fits = all(name in found and found[name].shape[:1] == state[name].shape[:1] for name in head)
+    fits = all(
+        name in fitting and fitting[name].shape[:1] == state[name].shape[:1] for name in head
+    )
     left = () if fits else head
-    used = {name: tensor for name, tensor in found.items() if name not in left}
+    used = {name: tensor for name, tensor in fitting.items() if name not in left}
     missing = tuple(name for name in state if name not in used and name not in left)
     asked = {theirs[name] for name in used}
     fit = Fit(file, used, left, missing, tuple(n for n in file.tensors if n not in asked))

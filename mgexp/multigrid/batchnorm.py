@@ -193,10 +193,10 @@ def one_sample(model: nn.Module) -> Iterator[None]:
     """
     with keeping(model) as layers:
         yield
-        found = [layer.kept or [] for layer in layers]
+        samples = [layer.kept or [] for layer in layers]
     # This comes after the last mini-batch, so an error in the block leaves the running statistics
     # unchanged.
-    for layer, kept in zip(layers, found, strict=True):
+    for layer, kept in zip(layers, samples, strict=True):
         if kept and layer.kept is None:
             means, variances, _ = zip(*kept, strict=True)
             layer.track(torch.cat(means), torch.cat(variances))
@@ -223,8 +223,8 @@ def share_statistics(model: nn.Module, momentum: float | None = None) -> None:
     if momentum is None:
         momentum, *others = {layer.momentum for layer in layers}
         if others or not momentum:
-            found = ", ".join(str(one) for one in (momentum, *others))
-            raise ValueError(f"statistics can be shared at one momentum above 0, not at {found}")
+            given = ", ".join(str(value) for value in (momentum, *others))
+            raise ValueError(f"statistics can be shared at one momentum above 0, not at {given}")
     # All layers are concatenated, so the model needs one collective for the means and one for the
     # variances, not one for each layer.
     names = ("running_mean", "running_var")
@@ -256,7 +256,9 @@ def group_batchnorm(model: nn.Module) -> nn.Module:
     shift, or without running statistics, and for a model all of whose layers are of other kinds.
     """
     model = _with_groups(model, {})
-    others = {type(one).__name__ for one in model.modules() if isinstance(one, OTHER_KINDS)}
+    others = {
+        type(module).__name__ for module in model.modules() if isinstance(module, OTHER_KINDS)
+    }
     if others and not grouped_layers(model):
         raise ValueError(
             f"no layer was given groups: {', '.join(sorted(others))} is neither nn.BatchNorm3d nor nn.BatchNorm2d "

@@ -76,7 +76,7 @@ class Recipe:
                 raise ValueError(f"recipe.{name} = {value} is less than 1")
         for name, value in vars(self).items():
             numbers = value if name == "stage_epochs" else (value,)
-            if any(isinstance(one, float) and not math.isfinite(one) for one in numbers):
+            if any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
                 raise ValueError(f"recipe.{name} = {value} is not a finite number")
         if not self.stage_epochs or self.stage_epochs[0] != 0:
             raise ValueError(f"recipe.stage_epochs starts at epoch 0, not {self.stage_epochs[:1]}")

@@ -53,8 +53,10 @@ class Schedule:
     @property
     def sizes(self) -> tuple[tuple[int, int], ...]:
         """List the (frames, crop) of the clips that are trained, each once, from coarse to fine."""
-        found = {(one.frames, one.crop) for phase in self.phases for one in phase.cycle.shapes}
-        return tuple(sorted(found))
+        sizes = {
+            (shape.frames, shape.crop) for phase in self.phases for shape in phase.cycle.shapes
+        }
+        return tuple(sorted(sizes))
 
     @property
     def total_steps(self) -> int:
@@ -120,8 +122,8 @@ class Schedule:
         """Return the first step before which at least ``epoch`` epochs were drawn, or else the last step."""
         # The epochs before a step only grow, so a binary search finds the step. It compares the same quotients as
         # ``lr_at``: a product with ``num_videos`` may be rounded up, and would then find the next step.
-        found = bisect.bisect_left(range(self.total_steps), epoch, key=self.epoch_before)
-        return min(found, self.total_steps - 1)
+        step = bisect.bisect_left(range(self.total_steps), epoch, key=self.epoch_before)
+        return min(step, self.total_steps - 1)
 
     def cost_before(self, step: int) -> int:
         """Sum the cost of the clips of all steps before ``step``: frames × crop², or ``Multigrid.costs``."""

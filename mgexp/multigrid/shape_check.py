@@ -172,10 +172,10 @@ def _checks(
         else _compare(shape, full, kinds, wanted, _logits(copied, shape))
         for shape in coarse
     ]
-    relative = [one for one, kind in zip(wanted, kinds, strict=True) if kind == "relative"]
+    relative = [layer for layer, kind in zip(wanted, kinds, strict=True) if kind == "relative"]
     return [
         *checks,
-        ShapeCheck(*full, kinds, max((one.unexplained[1] for one in relative), default=0.0)),
+        ShapeCheck(*full, kinds, max((layer.unexplained[1] for layer in relative), default=0.0)),
     ]
 
 
@@ -193,8 +193,8 @@ def _run_problem(model: nn.Module, shape: tuple[int, int]) -> str:
         kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
         return f"it does not run: {kind}{text}"
     if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != 2:
-        found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        return f"two clips give {found}, not two rows of logits"
+        given = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        return f"two clips give {given}, not two rows of logits"
     return "" if logits.isfinite().all() else "its logits are not finite"
 
 
@@ -202,10 +202,10 @@ def _change_problem(model: nn.Module, unchanged: nn.Module, shape: tuple[int, in
     frames, crop = shape
     clips = torch.randn(1, 3, frames, crop, crop, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
-        found, wanted = model(clips), unchanged(clips)
-    if torch.equal(found, wanted):
+        logits, wanted = model(clips), unchanged(clips)
+    if torch.equal(logits, wanted):
         return ""
-    return f"its logits differ from those of the unchanged network by up to {(found - wanted).abs().max():.2g}"
+    return f"its logits differ from those of the unchanged network by up to {(logits - wanted).abs().max():.2g}"
 
 
 def _randomise(model: nn.Module) -> None:
@@ -299,27 +299,29 @@ def _compare(
     full: tuple[int, int],
     kinds: tuple[Positions, ...],
     wanted: list[Logits],
-    found: list[Logits],
+    coarse: list[Logits],
 ) -> ShapeCheck:
     """Compare every attention layer at ``shape`` with itself at the ``full`` shape."""
-    if len(found) != len(wanted):
-        number = f"it has {len(found)} attention layers, and {len(wanted)} at the full shape"
+    if len(coarse) != len(wanted):
+        number = f"it has {len(coarse)} attention layers, and {len(wanted)} at the full shape"
         return ShapeCheck(*shape, problem=f"positions cannot be compared: {number}")
     worst, problem = 0.0, ""
     seen: set[str] = set()
-    for layer, (kind, one, other) in enumerate(zip(kinds, wanted, found, strict=True), start=1):
+    for layer, (kind, at_full_shape, other) in enumerate(
+        zip(kinds, wanted, coarse, strict=True), start=1
+    ):
         if kind == "absolute":
             # After attention over all tokens, contents depend on the positions of all others.
-            is_later = bool(seen & {"all", one.part})
-            seen.add(one.part)
+            is_later = bool(seen & {"all", at_full_shape.part})
+            seen.add(at_full_shape.part)
         if kind == "none" or (kind == "absolute" and is_later):
             continue
         if kind == "relative":
-            (best, deviation), at_full = other.unexplained, one.unexplained[1]
+            (best, deviation), at_full = other.unexplained, at_full_shape.unexplained[1]
             is_wrong = best > MOST_UNEXPLAINED or deviation > MOST_IN_A_HEAD >= at_full
             why = f"distance does not explain {deviation:.0%} of a head's logits (full shape: {at_full:.0%})"
         else:
-            correlation = _correlation(one, other, full, shape)
+            correlation = _correlation(at_full_shape, other, full, shape)
             if correlation is None:
                 continue
             deviation = 1 - correlation
@@ -396,8 +398,8 @@ def _correlation(
         means = [mean.mean(0, keepdim=True) for mean in means]
     varies = _varies(means[0])
     for extra in (0, 1):
-        wanted, found = (mean[varies, extra:, extra:].double() for mean in means)
-        sizes = zip(wanted.shape[1:], found.shape[1:], strict=True)
+        wanted, given = (mean[varies, extra:, extra:].double() for mean in means)
+        sizes = zip(wanted.shape[1:], given.shape[1:], strict=True)
         queries, keys = (
             [
                 pair
@@ -413,7 +415,7 @@ def _correlation(
             for way in SAMPLINGS:
                 once = _sampled(wanted, *columns, way)
                 sampled = _sampled(once.transpose(1, 2), *rows, way).transpose(1, 2)
-                best = max(best or 0.0, _pearson(sampled, found).min().item())
+                best = max(best or 0.0, _pearson(sampled, given).min().item())
     return best
 
 
@@ -421,14 +423,14 @@ def _grid_pairs(
     full: Logits, coarse: Logits, num_full: int, num_coarse: int
 ) -> Iterator[tuple[Grid, Grid]]:
     """Yield the grids that so many tokens may have at the full shape and at the coarse one."""
-    found = [full.grids_of(num_full), coarse.grids_of(num_coarse)]
+    grids_of_both = [full.grids_of(num_full), coarse.grids_of(num_coarse)]
     # A network may make or pool its tokens without a convolution. But as many of them at both shapes are a window.
     if num_full != num_coarse:
-        found = [
+        grids_of_both = [
             grids or [*_grids(size)]
-            for grids, size in zip(found, (num_full, num_coarse), strict=True)
+            for grids, size in zip(grids_of_both, (num_full, num_coarse), strict=True)
         ]
-    yield from product(*found)
+    yield from product(*grids_of_both)
 
 
 SAMPLINGS: tuple[dict[str, Any], ...] = (

@@ -55,10 +55,10 @@ class ClipCosts:
 
     def of(self, frames: int, crop: int) -> int:
         """Return the cost of a clip. Raises ValueError if it is unknown."""
-        found = dict(self.by_size).get((frames, crop))
-        if not found:
+        cost = dict(self.by_size).get((frames, crop))
+        if not cost:
             raise ValueError(f"the cost of a clip of {frames} x {crop}² in {self.name} is unknown")
-        return found
+        return cost
 
 
 @dataclass(frozen=True)

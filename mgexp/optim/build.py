@@ -81,10 +81,10 @@ def layer_factors(names: Sequence[str], decay: float) -> dict[str, float]:
     ResNets, whose last block is the classifier, that block is the last layer. Raises InputError if the decay is
     not 1, and there is no list of blocks, or more than one.
     """
-    found = {name: re.search(r"(?:^|\.)blocks\.(\d+)\.", name) for name in names}
-    numbers = sorted({int(match[1]) for match in found.values() if match})
+    blocks = {name: re.search(r"(?:^|\.)blocks\.(\d+)\.", name) for name in names}
+    numbers = sorted({int(match[1]) for match in blocks.values() if match})
     layer_of = {number: layer for layer, number in enumerate(numbers, start=1)}
-    lists = {name[: match.start(1)] for name, match in found.items() if match}
+    lists = {name[: match.start(1)] for name, match in blocks.items() if match}
     if decay != 1 and len(lists) != 1:
         raise InputError(
             [
@@ -93,9 +93,9 @@ def layer_factors(names: Sequence[str], decay: float) -> dict[str, float]:
             ]
         )
     # The classifier keeps the whole rate: in MAE and BEiT it follows the blocks, in ResNets it is one of them.
-    is_last_a_block = bool(names) and found[names[-1]] is not None
+    is_last_a_block = bool(names) and blocks[names[-1]] is not None
     last, layer, factors = len(numbers) + 1 - is_last_a_block, 0, {}
-    for name, match in found.items():
+    for name, match in blocks.items():
         if match:
             layer = layer_of[int(match[1])]
         elif layer:

@@ -169,14 +169,14 @@ class Lamb(_GroupOptimizer):
         """Group the parameters by their number of steps and by the weights of their starts."""
         # A step skips a parameter without a gradient, so its count may differ from that of the
         # others.
-        found = defaultdict(list)
+        lists = defaultdict(list)
         for param in params:
             state = self.state[param]
             if not state:
                 state["step"], state["starts"] = 0, (1.0, 1.0)
                 state["exp_avg"], state["exp_avg_sq"] = (torch.zeros_like(param) for _ in range(2))
-            found[state["step"], state["starts"]].append(param)
-        return list(found.values())
+            lists[state["step"], state["starts"]].append(param)
+        return list(lists.values())
 
     def _update(self, params: list[Tensor], group: dict[str, Any]) -> None:
         updates = self._directions(params, group)
@@ -219,7 +219,9 @@ class Lamb(_GroupOptimizer):
         if period and step % period == 0:
             starts = (1.0, 1.0)
             moments = ("exp_avg", "exp_avg_sq")
-            torch._foreach_zero_([self.state[param][one] for param in params for one in moments])
+            torch._foreach_zero_(
+                [self.state[param][moment] for param in params for moment in moments]
+            )
         rates = (kept * group["betas"][0], kept * group["betas"][1])
         starts = (starts[0] * rates[0], starts[1] * rates[1])
         for param in params:

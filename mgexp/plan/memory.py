@@ -46,7 +46,7 @@ def build_memory(cfg: Config, schedule: Schedule, num_processes: int) -> dict[st
     ]
     return {
         "held_bytes": build_held_bytes(cfg, model, num_processes),
-        "shapes": sorted(shapes, key=lambda one: (-one["clips"], one["frames"])),
+        "shapes": sorted(shapes, key=lambda shape: (-shape["clips"], shape["frames"])),
     }
 
 
@@ -63,14 +63,14 @@ def build_held_bytes(cfg: Config, model: nn.Module, num_processes: int = 1) -> i
     The optimizer takes one step on a copy of ``model`` without memory. Raises InputError if it cannot.
     """
     clone = copy.deepcopy(model).to("meta")
-    weights = sum(one.nbytes for one in (*clone.parameters(), *clone.buffers()))
+    weights = sum(tensor.nbytes for tensor in (*clone.parameters(), *clone.buffers()))
     optimizer, gradients = build_optimizer(cfg, clone), 0
-    for parameter in (one for one in clone.parameters() if one.requires_grad):
+    for parameter in (tensor for tensor in clone.parameters() if tensor.requires_grad):
         parameter.grad = torch.zeros_like(parameter)
         gradients += parameter.nbytes
     try:
         optimizer.step()
-    # An optimizer of one's own may raise anything.
+    # A custom optimizer may raise anything.
     except Exception as error:
         method, reason = cfg.SOLVER.OPTIMIZING_METHOD, f"{type(error).__name__}: {error}"
         problem = f"SOLVER.OPTIMIZING_METHOD = {method}: its memory cannot be counted: {reason}"
@@ -82,16 +82,16 @@ def build_held_bytes(cfg: Config, model: nn.Module, num_processes: int = 1) -> i
     return weights * (2 if cfg.TRAIN.EMA_DECAY else 1) + gradients + states
 
 
-def memory_table(found: Mapping[str, Any], num_processes: int) -> str:
+def memory_table(memory: Mapping[str, Any], num_processes: int) -> str:
     """Write the result of ``build_memory`` as a table for people."""
-    shapes: Sequence[Mapping[str, int]] = found["shapes"]
+    shapes: Sequence[Mapping[str, int]] = memory["shapes"]
     where = "of the process" if num_processes == 1 else f"of one of {num_processes} processes"
-    held = found["held_bytes"]
+    held = memory["held_bytes"]
     rows = [("shape", "clips", "at once", "GiB of a step")]
-    for one in shapes:
-        total = f"{(held + one['activation_bytes']) / 2**30:.2f}"
-        counts = f"{one['clips']}", f"{one['clips_at_once']}"
-        rows.append((f"{one['frames']}x{one['crop']}²", *counts, total))
+    for shape in shapes:
+        total = f"{(held + shape['activation_bytes']) / 2**30:.2f}"
+        counts = f"{shape['clips']}", f"{shape['clips_at_once']}"
+        rows.append((f"{shape['frames']}x{shape['crop']}²", *counts, total))
     return "\n".join(
         [
             f"memory {where} in fp32, of which weights, gradients and optimizer hold {held / 2**30:.2f} GiB",

@@ -209,37 +209,39 @@ class Evaluator:
             with leaving_together(self.processes, self.normalizer.device):
                 errors = score_views(model, batches, scores, self.normalizer)
             check_decoded(dist.merge(self.processes, errors))
-            found = scores.reduce(self.processes)
+            evaluation = scores.reduce(self.processes)
         # All processes have the same loss, so all of them stop here.
-        if not math.isfinite(found.loss):
+        if not math.isfinite(evaluation.loss):
             raise TrainingError(
-                f"the evaluation after step {state.step} has the loss {found.loss}, and is not recorded. The "
+                f"the evaluation after step {state.step} has the loss {evaluation.loss}, and is not recorded. The "
                 f"weights or the statistics of batch norm are too large; {CALMER}"
             )
         if self.processes.is_main:
-            self._record(found, state, protocol)
-        return found
+            self._record(evaluation, state, protocol)
+        return evaluation
 
     def evaluate_finally(self, state: State, protocol: Protocol) -> Evaluation:
         """Save the weights of the finished run, then score them under the full protocol."""
         model = self.ready_model(state)
         if self.processes.is_main:
             save_torch(self.run_dir.model, model.state_dict())
-        found = self.evaluate(model, state, protocol)
+        evaluation = self.evaluate(model, state, protocol)
         # A table of confusions needs exactly one label for each video.
-        if self.processes.is_main and found.labels.dim() == 1:
-            confused = count_confusions(found.labels.tolist(), found.scores.argmax(1).tolist())
+        if self.processes.is_main and evaluation.labels.dim() == 1:
+            confused = count_confusions(
+                evaluation.labels.tolist(), evaluation.scores.argmax(1).tolist()
+            )
             write_confusion(self.run_dir.confusion_csv, confused)
-        return found
+        return evaluation
 
-    def _record(self, found: Evaluation, state: State, protocol: Protocol) -> None:
+    def _record(self, evaluation: Evaluation, state: State, protocol: Protocol) -> None:
         if protocol.is_full:
             with atomic_file(self.run_dir.scores(protocol.name)) as file:
                 np.savez(
                     file,
                     videos=np.array([record.path for record in protocol.records]),
-                    labels=found.labels.numpy(),
-                    scores=found.scores.numpy(),  # (videos, classes) over all views
+                    labels=evaluation.labels.numpy(),
+                    scores=evaluation.scores.numpy(),  # (videos, classes) over all views
                     num_views=np.array(protocol.num_views),
                 )
         line = {
@@ -247,8 +249,8 @@ class Evaluator:
             "epoch": state.epoch,
             "train_seconds": state.clock.seconds("train"),
             "train_flops": self.flops(state.step) if self.flops else None,
-            **found.metrics,
-            "loss": found.loss,
+            **evaluation.metrics,
+            "loss": evaluation.loss,
             "views": protocol.num_views,
             "num_videos": len(protocol.records),
             "full_protocol": protocol.is_full,
@@ -260,7 +262,11 @@ class Evaluator:
         order = "" if protocol.frame_order == "forward" else f", frames {protocol.frame_order}"
         LOGGER.info(
             "evaluation after step %d: %s, loss %.3f (%s, %s%s)",
-            *(state.step, metrics_text(found.metrics, found.scores.shape[1]), found.loss),
+            *(
+                state.step,
+                metrics_text(evaluation.metrics, evaluation.scores.shape[1]),
+                evaluation.loss,
+            ),
             *(counted(len(protocol.records), "video"), counted(protocol.num_views, "view"), order),
         )
 

@@ -156,7 +156,7 @@ def _opened_folder(job: Job, explained: Explained) -> Iterator[Start | None]:
             return
         choice, schedule = resume.choose_checkpoint(run_dir), job.inputs.schedule
         if choice.checkpoint:
-            # A network of one's own is built whole for this, which may take a while.
+            # A custom model is built whole for this, which may take a while.
             model = build_to_look_at(job.cfg)
             resume.require_same_network(choice.checkpoint, model)
             has_batchnorm = bool(grouped_layers(model))
@@ -219,14 +219,14 @@ def _train(
             if not _run_loop(job, stop, loop, trackers):
                 raise Interrupted(stop.signal_name or "a signal to another process")
             protocol = build_protocol(cfg, inputs, run_dir, True, device, processes)
-            found = evaluator.evaluate_finally(state, protocol)
+            evaluation = evaluator.evaluate_finally(state, protocol)
         except Interrupted as error:
             text = f"saved after step {state.step}" if state.step else "nothing to save yet"
             LOGGER.info("%s: %s; start the same command again to continue", error.signal_name, text)
             return Outcome.INTERRUPTED
     if flops is None:
         return Outcome.OK
-    return _finish(job, precision, state, flops(state.step), found, trackers)
+    return _finish(job, precision, state, flops(state.step), evaluation, trackers)
 
 
 def _run_loop(job: Job, stop: StopRequest, loop: Loop, trackers: Trackers) -> bool:
@@ -315,15 +315,15 @@ def build_trackers(cfg: Config, experiment: str, run_dir: RunDir, is_main: bool)
     if not is_main or not (cfg.TENSORBOARD.ENABLE or cfg.WANDB.ENABLE):
         return NOBODY
     values, environment = dict(flatten(cfg)), describe()
-    found: dict[str, Tracker] = {}
+    trackers: dict[str, Tracker] = {}
     if cfg.TENSORBOARD.ENABLE:
         log_dir = cfg.TENSORBOARD.LOG_DIR
         # TensorBoard names a run after the folder of its events: quickstart/baseline/seed0 below runs/.
         folder = run_dir.tensorboard_in(Path(log_dir)) if log_dir else run_dir.root
         evaluations = partial(read_jsonl, run_dir.evaluations_jsonl)
-        found["TensorBoard"] = TensorBoard(folder, values, environment, evaluations)
+        trackers["TensorBoard"] = TensorBoard(folder, values, environment, evaluations)
     if cfg.WANDB.ENABLE:
-        found["W&B"] = WandbRun(
+        trackers["W&B"] = WandbRun(
             run_dir,
             name=f"{experiment}/seed{cfg.RNG_SEED}",
             project=cfg.WANDB.PROJECT,
@@ -331,7 +331,7 @@ def build_trackers(cfg: Config, experiment: str, run_dir: RunDir, is_main: bool)
             mode=cfg.WANDB.MODE,
             config={**values, "environment": environment},
         )
-    return Trackers(found)
+    return Trackers(trackers)
 
 
 def _begin_records(job: Job, first_step: int, trackers: Trackers) -> None:
@@ -369,12 +369,12 @@ def _finish(
     precision: Precision,
     state: State,
     flops: int,
-    found: Evaluation,
+    evaluation: Evaluation,
     trackers: Trackers,
 ) -> Outcome:
     """Judge the run and write result.json, whose presence says that the run is complete."""
     result = build_result(
-        job.cfg, job.experiment, job.device, precision, job.inputs, state, flops, found.metrics
+        job.cfg, job.experiment, job.device, precision, job.inputs, state, flops, evaluation.metrics
     )
     write_json(job.run_dir.result_json, result)
     trackers.result(result)

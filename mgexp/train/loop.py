@@ -48,11 +48,11 @@ def milestones(schedule: Schedule, num_evaluations: int) -> tuple[int, ...]:
     """
     total = schedule.cost_before(schedule.total_steps)
     steps = range(schedule.total_steps + 1)
-    found = [
+    chosen = [
         bisect.bisect_left(steps, total * i / num_evaluations, key=schedule.cost_before)
         for i in range(1, num_evaluations)
     ]
-    return tuple(sorted({step for step in found if step > 0} | {schedule.total_steps}))
+    return tuple(sorted({step for step in chosen if step > 0} | {schedule.total_steps}))
 
 
 @dataclass
@@ -230,10 +230,10 @@ class LoadedClips:
         self.has_news = bool(self.state.unusable)
 
     def note(self, batch: Batch) -> None:
-        found = {i: reason for i, reason in batch.unusable if i not in self.state.unusable}
-        self.state.unusable.update(found)
-        self.has_news = self.has_news or bool(found)
-        self._tell(found)
+        unusable = {i: reason for i, reason in batch.unusable if i not in self.state.unusable}
+        self.state.unusable.update(unusable)
+        self.has_news = self.has_news or bool(unusable)
+        self._tell(unusable)
         self._levels.update(batch.levels)
 
     def share_unusable(self) -> None:
@@ -249,9 +249,9 @@ class LoadedClips:
         self.state.levels += dist.total(self.processes, self._levels)
         self._levels = Counter()
 
-    def _tell(self, found: dict[int, str]) -> None:
+    def _tell(self, unusable: dict[int, str]) -> None:
         if self.processes.is_main:
-            for reason in found.values():
+            for reason in unusable.values():
                 LOGGER.warning("unusable video, replaced: %s", reason)
 
 
@@ -315,7 +315,7 @@ class PendingSteps:
             )
 
     def _not_finite(self, plan: StepPlan, loss: float, saved_step: int) -> str:
-        recent = ", ".join(f"{one:.4g}" for one in self._losses) or "none"
+        recent = ", ".join(f"{value:.4g}" for value in self._losses) or "none"
         saved = f"The last checkpoint, after step {saved_step}," if saved_step else "The start"
         return (
             f"step {plan.step} (epoch {plan.epoch:.2f}, {plan.clips} clips of {plan.frames} frames x "

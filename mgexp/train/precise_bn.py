@@ -138,7 +138,7 @@ def with_precise_bn(
                 set_draws(model, replace(draws, step=number).after(part.first), part.clips)
                 own = batch.map(itemgetter(slice(part.first, part.first + part.clips)))
                 model(normalizer(own.clips, own.flipped))
-            # The forward pass may not use every layer of a network of one's own, and may use one several times.
+            # The forward pass may not use every layer of a custom model, and may use one several times.
             for layer in layers:
                 if layer.kept:
                     means = torch.cat([stats.means for stats in layer.kept])

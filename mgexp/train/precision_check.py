@@ -139,7 +139,7 @@ class LayerCheck:
         scale = LARGEST_SCALE if precision.name == "fp16" else 1.0
         while True:
             agreements = self._run_once(sample, precision, scale)
-            if scale == 1.0 or not any(math.isnan(one.ratio) for one in agreements):
+            if scale == 1.0 or not any(math.isnan(tensor.ratio) for tensor in agreements):
                 return agreements
             scale /= 2
 
@@ -232,7 +232,8 @@ class LayerCheck:
 def _with_own_inputs(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     """Give a layer tensors of its own: the gradient of an input that others read too would be the sum of all."""
     return tuple(
-        one.view_as(one) if isinstance(one, Tensor) and one.requires_grad else one for one in inputs
+        tensor.view_as(tensor) if isinstance(tensor, Tensor) and tensor.requires_grad else tensor
+        for tensor in inputs
     )
 
 
@@ -296,9 +297,9 @@ def _check_shape(check: LayerCheck, shape: StepShape, precision: Precision) -> P
             raise
         problem = f"out of memory while {precision.name} was checked at {text}: lower TRAIN.MAX_CLIPS_PER_GPU"
         raise TrainingError(f"{problem} ({first_line(error)})") from error
-    judged = [one.cosine for one in agreements if not one.is_negligible]
+    judged = [tensor.cosine for tensor in agreements if not tensor.is_negligible]
     worst = min((0.0 if math.isnan(value) else value for value in judged), default=1.0)
-    return PrecisionCheck(shape, tuple(one for one in agreements if one.is_fault), worst)
+    return PrecisionCheck(shape, tuple(tensor for tensor in agreements if tensor.is_fault), worst)
 
 
 def shape_text(shape: StepShape) -> str:

@@ -132,10 +132,10 @@ def _changed_keys(run_dir: RunDir, config_yaml: str) -> list[tuple[str, object, 
         return []
     saved = from_yaml(run_dir.config_yaml)
     now = dict(flatten(yaml.safe_load(config_yaml)))
-    found = [*differing_keys(saved, now)]
+    changed = [*differing_keys(saved, now)]
     if saved.get("RNG_SEED") != now["RNG_SEED"]:
-        found.append(("RNG_SEED", saved.get("RNG_SEED"), now["RNG_SEED"]))
-    return found
+        changed.append(("RNG_SEED", saved.get("RNG_SEED"), now["RNG_SEED"]))
+    return changed
 
 
 def write_folder(
@@ -337,15 +337,15 @@ def _load(run_dir: RunDir, state: State, own: Checkpoint | None, step: int, seal
     """Load the checkpoint after ``step`` into ``state``; return the problem of this process, or ""."""
     path = run_dir.checkpoint(step)
     try:
-        found = own or _read(run_dir, step)
+        checkpoint = own or _read(run_dir, step)
     except (OSError, TrainingError) as error:
         return f"{error}; the run folder must be the same for all processes"
-    if found.seal != seal:
+    if checkpoint.seal != seal:
         return f"{path} is not the file that process 0 read: the run folder must be the same for all processes"
     try:
-        state.load_state_dict(found.state)
+        state.load_state_dict(checkpoint.state)
         # This copy would stay in memory for the whole run.
-        found.state.clear()
+        checkpoint.state.clear()
     except (KeyError, RuntimeError, ValueError) as error:
         return f"{path} does not fit this configuration, choose another --output: {error}"
     return ""

@@ -86,8 +86,10 @@ class Inputs:
 
     def check_unusable(self, broken: Sequence[str], max_share: float) -> None:
         """Raise InputError if more than ``max_share`` of the videos fail. ``broken`` lists why each one failed."""
-        found = unusable_problem(self.missing, self.num_listed, broken, len(self.train), max_share)
-        raise_problems([found] if found else [])
+        problem = unusable_problem(
+            self.missing, self.num_listed, broken, len(self.train), max_share
+        )
+        raise_problems([problem] if problem else [])
 
 
 def _sha256(records: Sequence[Record]) -> str:
@@ -105,49 +107,49 @@ def build_inputs(
 ) -> Inputs:
     """Read the lists and build the schedule.
 
-    Raises InputError with ``problems`` and all problems found here. ``num_local`` of the
+    Raises InputError with ``problems`` and all problems that it finds. ``num_local`` of the
     ``num_processes`` run on this machine; by default all do. With ``is_here`` False the run is for
     another machine: do not check the GPU of this one. Only the process with
-    ``is_main`` runs a network of one's own at every shape.
+    ``is_main`` runs a custom model at every shape.
     """
     # A user should see all problems at once. So we collect them, and raise only where the next
     # checks need what the earlier ones built.
-    found = [*problems, *cross_problems(cfg)]
+    faults = [*problems, *cross_problems(cfg)]
     cfg = in_fold(cfg)
     if is_here:
         local = num_local or num_processes
         num_gpus = torch.cuda.device_count()
-        found += device_problems(cfg.DEVICE, num_gpus, cfg.TRAIN.COMPILE, local)
-        with collected(found):
+        faults += device_problems(cfg.DEVICE, num_gpus, cfg.TRAIN.COMPILE, local)
+        with collected(faults):
             resolve_precision(cfg.TRAIN.PRECISION, device_of(cfg.DEVICE))
     # An evaluation of a finished run uses no trackers.
     if cfg.TRAIN.ENABLE:
         wandb_mode = cfg.WANDB.MODE if cfg.WANDB.ENABLE else None
-        found += tracking_problems(cfg.TENSORBOARD.ENABLE, wandb_mode)
-    with collected(found):
+        faults += tracking_problems(cfg.TENSORBOARD.ENABLE, wandb_mode)
+    with collected(faults):
         OPTIMIZERS.find(cfg.SOLVER.OPTIMIZING_METHOD)
-    with collected(found):
+    with collected(faults):
         expected = [metric for metric, _, _ in cfg.EXPECTED]
-        found += metric_problems(build_task(cfg), cfg.MODEL.LOSS_FUNC, expected)
+        faults += metric_problems(build_task(cfg), cfg.MODEL.LOSS_FUNC, expected)
     train, val = build_list(cfg, "TRAIN_LIST"), build_list(cfg, "VAL_LIST")
-    found += quarantine_problems(cfg.DATA, (train, val))
-    found += list_problems(train, val, cfg.DATA.MAX_UNUSABLE_SHARE)
+    faults += quarantine_problems(cfg.DATA, (train, val))
+    faults += list_problems(train, val, cfg.DATA.MAX_UNUSABLE_SHARE)
     overlaps, warnings = overlap_problems(train, val, cfg.MODEL.NUM_CLASSES)
-    found += overlaps
+    faults += overlaps
     train_records = evenly_spaced(train.records, cfg.DATA.MAX_TRAIN_VIDEOS)
     val_records = evenly_spaced(val.records, cfg.DATA.MAX_VAL_VIDEOS)
-    with collected(found):
+    with collected(faults):
         opener = build_opener(cfg)
-        found += store_problems(opener, cfg.DATA.STORE, train_records)
-    with collected(found):
+        faults += store_problems(opener, cfg.DATA.STORE, train_records)
+    with collected(faults):
         # An empty list must not hide the problems of the schedule, so it counts as 1 video here.
         schedule = build_row_schedule(cfg, max(1, len(train_records)), num_processes)
         raise_problems(build_precise_problems(cfg, num_processes))
     # The checks below need the schedule and the opener.
-    raise_problems(found)
+    raise_problems(faults)
     tested = (cfg.DATA.NUM_FRAMES, cfg.DATA.TEST_CROP_SIZE)
-    found += build_problems(cfg, {*schedule.sizes, tested}, is_main)
-    raise_problems(found)
+    faults += build_problems(cfg, {*schedule.sizes, tested}, is_main)
+    raise_problems(faults)
     raise_problems(build_split_problems(cfg, schedule))
     videos = (train_records, val_records, train.missing, train.num_listed)
     return Inputs(*videos, schedule, opener, build_class_names(cfg), tuple(warnings))
@@ -226,8 +228,8 @@ def build_row_schedule(cfg: Config, num_videos: int, num_processes: int = 1) -> 
     except ValueError as error:
         # ``cross_problems`` says the same of the stages, and one message lists each problem once.
         known = [*stage_problems(cfg)]
-        found = [in_keys(problem) for problem in str(error).split("; ")]
-        raise InputError(known or found) from error
+        problems = [in_keys(problem) for problem in str(error).split("; ")]
+        raise InputError(known or problems) from error
     raise_problems([*frame_problems(schedule, cfg.MODEL.MODEL_NAME, cfg.SLOWFAST.ALPHA)])
     return schedule
 
@@ -315,8 +317,8 @@ def build_costs(cfg: Config) -> ClipCosts | None:
         return None
     sizes = build_sizes(cfg)
     if node.BATCH_RATIO == "macs":
-        found = products_by_shape(build_to_look_at(cfg).eval(), sizes)
-        return ClipCosts("multiply-accumulates", tuple(found.items()))
+        macs = products_by_shape(build_to_look_at(cfg).eval(), sizes)
+        return ClipCosts("multiply-accumulates", tuple(macs.items()))
     seconds = {(frames, crop): value for frames, crop, value in node.CLIP_SECONDS}
     if missing := sorted(sizes - seconds.keys()):
         shapes = ", ".join(f"{frames} x {crop}²" for frames, crop in missing)
@@ -395,8 +397,10 @@ def build_initial_weights(cfg: Config, run_dir: RunDir) -> Fit | None:
         # problems.
         return None
     try:
-        # Weights of an earlier run of one's own network have the names of that network.
+        # Weights of an earlier run of a custom model have the names of that network.
         own = own_names(cfg.MODEL.MODEL_NAME, model)
         return fit_weights(read_weights(local_file(cfg.TRAIN.INIT_WEIGHTS), own), model)
     except InputError as error:
-        raise InputError([f"TRAIN.INIT_WEIGHTS: {one}" for one in error.problems]) from error
+        raise InputError(
+            [f"TRAIN.INIT_WEIGHTS: {problem}" for problem in error.problems]
+        ) from error

@@ -178,7 +178,7 @@ class Normalizer:
         # Rows of S·3 values in place of 3 at a time take a CPU a sixth of the time. ``to`` makes a copy of another
         # type, so the in-place steps do not change the caller's clips.
         last = shown.permute(0, 2, 3, 4, 1)
-        mean, std = (one.repeat(shown.shape[4]) for one in self._constants)
+        mean, std = (constant.repeat(shown.shape[4]) for constant in self._constants)
         rows = last.flatten(3).to(self.dtype).sub_(mean).div_(std)
         return rows.view(last.shape).permute(0, 4, 1, 2, 3)
 
@@ -253,14 +253,14 @@ class TrainStep:
 
     def part_shapes(self, shapes: Iterable[StepShape]) -> list[StepShape]:
         """List the shapes that go through the network: those of the parts where a mini-batch is cut."""
-        found: dict[StepShape, None] = {}
+        shapes_of_parts: dict[StepShape, None] = {}
         for shape in shapes:
             parts = self.parts(shape.clips, shape.num_bn_groups)
             cut = [
-                replace(shape, clips=one.clips, num_bn_groups=one.num_bn_groups) for one in parts
+                replace(shape, clips=part.clips, num_bn_groups=part.num_bn_groups) for part in parts
             ]
-            found |= dict.fromkeys(cut if len(cut) > 1 else [shape])
-        return [*found]
+            shapes_of_parts |= dict.fromkeys(cut if len(cut) > 1 else [shape])
+        return [*shapes_of_parts]
 
     def num_pieces(self, clips: int, num_bn_groups: int) -> int:
         """Count the pieces of a mini-batch that cannot be cut."""

@@ -128,10 +128,10 @@ def metric_problems(task: Task, loss: str, expected: Sequence[str]) -> list[str]
     # Of one class each video has the first, of many labels all: the metrics are then numbers.
     labels = torch.full((2, *task.label_shape), int(bool(task.label_shape)), dtype=task.label_type)
     names = [*task.metrics(torch.zeros(2, task.num_classes), labels)]
-    found = f"MODEL.LOSS_FUNC = {loss} is judged by {' and '.join(names) or 'nothing'}"
+    judged = f"MODEL.LOSS_FUNC = {loss} is judged by {' and '.join(names) or 'nothing'}"
     if not names or not {*names} <= METRIC_NAMES.keys():
-        return [f"{found}: its task may have the metrics {', '.join(METRIC_NAMES)}"]
-    return [f"EXPECTED: {found}, not by {name}" for name in expected if name not in names]
+        return [f"{judged}: its task may have the metrics {', '.join(METRIC_NAMES)}"]
+    return [f"EXPECTED: {judged}, not by {name}" for name in expected if name not in names]
 
 
 def top1_and_top5(scores: Tensor, labels: Tensor) -> dict[str, float]:
@@ -157,8 +157,8 @@ def mean_average_precision(scores: Tensor, labels: Tensor) -> dict[str, float]:
         problem = f"none of {len(labels)} evaluated videos has a label, so there is no mAP"
         raise InputError([f"{problem}: evaluate more videos"])
     columns = zip(scores[:, shown].T, labels[:, shown].T, strict=True)
-    found = torch.stack([average_precision(*column) for column in columns])
-    return {"map": 100 * found.mean().item()}
+    precisions = torch.stack([average_precision(*column) for column in columns])
+    return {"map": 100 * precisions.mean().item()}
 
 
 def average_precision(scores: Tensor, labels: Tensor) -> Tensor:

@@ -75,8 +75,8 @@ class PyavReader:
     @property
     def duration_seconds(self) -> float:
         """Seconds from the first frame to the end of the last: from the header, or else by reading the file."""
-        if found := header_duration(self._container, self._stream):
-            return found
+        if duration := header_duration(self._container, self._stream):
+            return duration
         with all_packets(self.path, "cannot be read") as (_, packets):
             ends = [p.pts + (p.duration or 0) for p in packets if p.pts is not None]
             if not ends:

@@ -236,7 +236,7 @@ def stamp_of(path: str) -> Stamp:
     if not stat.S_ISDIR(status.st_mode):
         return Stamp(status.st_size, status.st_mtime_ns)
     with os.scandir(path) as entries:
-        size_bytes = sum(one.stat().st_size for one in entries if is_image(one.name))
+        size_bytes = sum(entry.stat().st_size for entry in entries if is_image(entry.name))
     return Stamp(size_bytes, status.st_mtime_ns)
 
 

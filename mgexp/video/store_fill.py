@@ -254,8 +254,8 @@ def _check_settings(store: StoreDir, settings: dict[str, object]) -> None:
     if not store.settings_json.exists():
         # A start that was killed early may have left its lock, or a temporary file, and nothing
         # else.
-        found = [path.name for path in store.root.iterdir()] if store.root.exists() else []
-        if any(name != store.lock.name and not name.endswith(".tmp") for name in found):
+        names = [path.name for path in store.root.iterdir()] if store.root.exists() else []
+        if any(name != store.lock.name and not name.endswith(".tmp") for name in names):
             raise InputError([f"{store.root} holds files but no {store.settings_json.name}"])
         return
     try:

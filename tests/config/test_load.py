@@ -192,7 +192,7 @@ def test_a_file_of_an_earlier_version_is_read_and_is_the_same_recipe(write):
 
 def test_unknown_key_like_no_other_points_to_the_list_of_all(empty):
     assert only_problem(empty, "XYZZY", "1").endswith(
-        "run_net.py --list-keys prints all keys, and --import FILE.py adds those of one's own"
+        "run_net.py --list-keys prints all keys, and --import FILE.py adds custom ones"
     )
 
 

@@ -1,4 +1,4 @@
-"""The data set for one's own loop: clips as the released run reads them, and the folder that it reads."""
+"""The data set for a custom loop: clips as the released run reads them, and the folder that it reads."""
 
 from __future__ import annotations
 

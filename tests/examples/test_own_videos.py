@@ -1,4 +1,4 @@
-"""The loop on one's own videos learns two colours, and the page shows the same loop."""
+"""The loop on a user's videos learns two colours, and the page shows the same loop."""
 
 import runpy
 import sys

@@ -38,7 +38,7 @@ NOT_RUN = {
     r"convert_weights\.py": "reads a published file: tests/tools/test_convert_weights.py",
     r"doctor\.py --cfg": "measures for half a minute: tests/tools/test_doctor_tool.py",
     r"make_quickstart\.py": "makes 4,500 videos: tests/experiments/test_quickstart_videos.py",
-    r"own_data\.py": "reads videos of one's own: tests/tools/test_own_data_tool.py",
+    r"own_data\.py": "reads own videos: tests/tools/test_own_data_tool.py",
     r"plan\.py": "measures for a minute: tests/tools/test_plan.py",
     r"predict\.py": "reads a trained network: tests/tools/test_predict_tool.py",
     r"run_net\.py (?!--list-keys)": "trains for hours: tests/tools/test_smoke_rows.py, for some steps",

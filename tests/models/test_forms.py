@@ -182,7 +182,7 @@ def test_outputs_and_gradients_stay_channels_last(kind, arguments, form, frames)
 
 
 class OwnConv3d(nn.Conv3d):
-    """A class of one's own may do something else in its forward pass."""
+    """A custom class may do something else in its forward pass."""
 
 
 @pytest.mark.parametrize(

@@ -240,7 +240,7 @@ def test_a_head_of_another_size_is_left_and_named():
 
 
 class OwnPositions(torch.nn.Module):
-    """A network of one's own, whose positions are no grid: (1, tokens, channels)."""
+    """A custom model, whose positions are no grid: (1, tokens, channels)."""
 
     def __init__(self, num_tokens: int):
         super().__init__()

@@ -147,7 +147,7 @@ def test_an_evaluation_needs_a_trained_model(cfg, output, main, capsys):
 
 
 def test_an_evaluation_needs_the_network_of_the_run(finished_run, cfg, tmp_path, main, capsys):
-    """The file of a network of one's own may have changed since."""
+    """The file of a custom model may have changed since."""
     folder = Path(shutil.copytree(finished_run, tmp_path / "run"))
     torch.save({"other": torch.zeros(1)}, folder / "model.pt")
     message = refused(main, capsys, command(cfg, folder, "TRAIN.ENABLE", False))

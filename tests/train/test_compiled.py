@@ -126,7 +126,7 @@ def test_a_copy_is_not_compiled():
 
 
 def draw(*_):
-    """Take a number of torch's generator, as a layer of one's own may."""
+    """Take a number of torch's generator, as a custom layer may."""
     torch.rand(1)
 
 

@@ -160,7 +160,7 @@ def test_the_fault_of_bf16_on_some_cpus_is_caught():
 
 
 def draw(*_):
-    """Take a number of torch's generator, as a layer of one's own may."""
+    """Take a number of torch's generator, as a custom layer may."""
     torch.rand(1)
 
 

@@ -160,7 +160,7 @@ def test_a_step_that_computes_twice_is_the_same(tmp_path):
 
 
 class Noisy(nn.Module):
-    """Blocks that draw from torch's generator, as those of a network of one's own may."""
+    """Blocks that draw from torch's generator, as those of a custom model may."""
 
     def __init__(self, blocks):
         super().__init__()
