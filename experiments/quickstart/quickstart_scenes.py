@@ -189,6 +189,10 @@ class QuickstartOptions:
     """The share of the videos in which the object is invisible, so nobody can see the motion. Only the first set
     has such videos: they lower the best possible accuracy, and say nothing about what a network has learned."""
 
+    hidden_frames: float = 0.0
+    """The chance of each frame that the object is hidden in it, as by something that passes in front. Clips of few
+    frames lose more by that: a motion shows in two frames or more."""
+
     clutter_shapes: tuple[int, int] = (0, 4)
     """The smallest and the largest number of shapes in the background, both included."""
 
@@ -230,7 +234,7 @@ class QuickstartOptions:
         return problems
 
     def _shares(self) -> dict[str, float]:
-        names = ("sway", "unevenness", "hidden_share")
+        names = ("sway", "unevenness", "hidden_share", "hidden_frames")
         return {name: getattr(self, name) for name in names}
 
     @property
@@ -249,12 +253,13 @@ THIRD_SET = QuickstartOptions(
     width_pixels=60,
     textures=tuple(TEXTURES),
     octaves=True,
-    stripe_period_pixels=(3.6, 14.4),
-    plaid_period_pixels=(3.6, 14.4),
+    stripe_period_pixels=(5.2, 20.8),
+    plaid_period_pixels=(5.2, 20.8),
     stripe_luma=(0.0, 21.0),
     plaid_luma=(0.0, 12.0),
-    object_luma=(55.0, 125.0),
-    tint_chroma=(12.0, 50.0),
+    object_luma=(65.0, 125.0),
+    hidden_frames=0.2,
+    tint_chroma=(18.0, 58.0),
     fall_pixels=(16.0, 28.0),
     slide_pixels=(20.0, 34.0),
     size_pixels=(7.0, 16.0),
@@ -345,6 +350,9 @@ def _draw_forwards(
     mask = _mask(draw_shape(rng), pose, *size, options.edge_pixels)
     # A hidden object is drawn too, with a mask of 0. So all later draws are the same with any share.
     mask *= np.float32(rng.random() >= options.hidden_share)
+    # Without hidden frames there is no draw, so the videos of earlier sets stay the same.
+    if options.hidden_frames:
+        mask *= rng.random((NUM_FRAMES, 1, 1)) >= options.hidden_frames
     luma = float(backgrounds[0].mean()) + rng.uniform(*options.object_luma)
     colours = (luma, *_draw_chroma(rng))
 

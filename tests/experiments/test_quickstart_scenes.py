@@ -215,6 +215,15 @@ def test_an_object_is_hidden_in_the_share_asked_for(monkeypatch):
     assert 70 <= sum(still) <= 130
 
 
+def test_an_object_is_hidden_in_the_share_of_frames_asked_for(monkeypatch):
+    options = replace(PLAIN, hidden_frames=0.25)
+    hidden = []
+    for index in range(20):
+        peaks = luma_of("approach_vertical", index, monkeypatch, options).max(axis=(1, 2))
+        hidden += [peak < (int(peaks.min()) + int(peaks.max())) / 2 for peak in peaks]
+    assert np.mean(hidden) == pytest.approx(0.25, abs=0.05)
+
+
 def test_the_first_set_has_the_pixels_that_it_always_had():
     """Sums of luma and chroma, computed at the commit at which the results of the first set were measured."""
     found = [draw_video(SETS[1], "val", index).astype(int) for index in (0, 7)]
