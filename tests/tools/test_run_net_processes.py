@@ -112,16 +112,11 @@ def test_only_the_first_process_writes(alone, shared):
     )
 
 
-@pytest.mark.slow
-def test_a_complete_run_is_told_once(odd_cfg, shared):
-    assert torchrun(command(odd_cfg, shared, *GENTLE)).count("this run is complete") == 1
-
-
 FAILING = """
 import os, signal, sys
 sys.path[:0] = {paths!r}
 from tiny import run_net
-from mgexp.errors import InputError, TrainingError
+from mgexp.errors import InputError
 from mgexp.train import job, loop
 
 calls = []
@@ -155,10 +150,8 @@ def failing(tmp_path):
 @pytest.mark.parametrize(
     ("action", "said", "count"),
     [
-        ("raise TrainingError('no room on this planet')", "no room on this planet", 4),
         ("raise InputError(['v.mp4 is no video'])", "v.mp4 is no video", 2),
         ("1 // 0", "ZeroDivisionError", 2),
-        ("os.kill(os.getpid(), signal.SIGKILL)", "process 1 failed: it was killed", 2),
         ("os.kill(os.getpid(), signal.SIGKILL)", "process 1 failed: it was killed", 4),
     ],
 )
@@ -177,7 +170,6 @@ def test_under_torchrun_one_failure_ends_all_with_its_message(
 @pytest.mark.parametrize(
     ("action", "codes", "said"),
     [
-        ("raise TrainingError('no room on this planet')", [1, 1], "no room on this planet"),
         ("raise InputError(['v.mp4 is no video'])", [2, 2], "v.mp4 is no video"),
         ("os.kill(os.getpid(), signal.SIGKILL)", [1, -signal.SIGKILL], "process 1 failed"),
     ],
@@ -199,27 +191,10 @@ def test_without_torchrun_too_and_soon(action, codes, said, failing, cfg, output
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("pairs", "said"),
-    [
-        (("SOLVER.BASE_LR", 1e30), "the loss is"),
-        (("TRAIN.BATCH_SIZE", 3), "clips per process neither divide nor"),
-    ],
-)
-def test_what_all_processes_find_is_told(pairs, said, cfg, output):
-    done = torchrun_script(TOOL, command(cfg, output, *pairs))
+def test_what_all_processes_find_is_told(cfg, output):
+    done = torchrun_script(TOOL, command(cfg, output, "SOLVER.BASE_LR", 1e30))
     assert done.returncode == 1
-    assert said in done.stderr
-
-
-@pytest.mark.slow
-def test_a_broken_video_of_any_process_stops_the_run(data, tmp_path, output):
-    (data / "train5.mp4").write_bytes(b"no video" * 50)
-    cfg = write_config(tmp_path / "tiny.yaml", data_keys(data))
-    done = torchrun_script(TOOL, command(cfg, output))
-    assert done.returncode == 1
-    assert "train5.mp4" in done.stderr
-    assert "DATA.MAX_UNUSABLE_SHARE" in (output / "log.txt").read_text()
+    assert "the loss is" in done.stderr
 
 
 @pytest.mark.slow
