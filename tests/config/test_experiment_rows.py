@@ -106,11 +106,6 @@ def test_smoke_is_not_shorter_than_a_warm_up_in_steps():
     assert build_row_schedule(small, small.DATA.MAX_TRAIN_VIDEOS).plan_at(10).lr > 0
 
 
-def test_smoke_keeps_whole_channels_of_the_fast_pathway():
-    row = EXPERIMENTS / "quickstart" / "long_short.yaml"
-    assert smoke(load_config(row, ("RESNET.WIDTH_PER_GROUP", "96"))).RESNET.WIDTH_PER_GROUP == 8
-
-
 @pytest.mark.parametrize(("channels", "fewer"), [(64, 8), (56, 8), (32, 6), (5, 5)])
 def test_smoke_keeps_pairs_of_channels_that_rotary_positions_turn(channels, fewer):
     given = ("VIT.NUM_HEADS", "6", "VIT.EMBED_DIM", f"{6 * channels}")
@@ -169,10 +164,6 @@ def test_stages_and_warm_up_have_the_share_that_they_have_in_the_baseline(row):
 
 
 # --- large_batch/
-
-
-def test_the_row_of_sgd_is_the_quickstart():
-    assert changed("large_batch/sgd_1x", "quickstart/baseline") == {}
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -13,17 +13,6 @@ from mgexp.errors import InputError
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_section_lists_default_meaning_values_and_source_of_its_keys():
-    lines = listed_keys("BN").splitlines()
-    assert lines[:4] == [
-        "BN: Batch normalisation (BN).",
-        "  BN.WEIGHT_DECAY = 0.0",
-        "    weight decay of BN.",
-        "    [0 or more; PySlowFast]",
-    ]
-    assert "SOLVER" not in listed_keys("BN")
-
-
 def test_the_whole_list_has_every_key_and_fits_a_terminal():
     text = listed_keys()
     assert [key.name for key in KEYS if f"  {key.name} = " not in text] == []

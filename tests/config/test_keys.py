@@ -32,20 +32,10 @@ def test_names_are_unique():
     assert len(BY_NAME) == len(KEYS)
 
 
-def test_there_are_not_many_more_keys_than_designed():
-    assert len(KEYS) <= 146
-
-
 def test_every_default_is_a_legal_value_of_its_type():
     for key in KEYS:
         assert key.read(key.default) == key.default, key.name
         assert type(key.read(key.default)) is type(key.default), key.name
-
-
-def test_every_key_says_what_it_means_and_where_it_comes_from():
-    for key in KEYS:
-        assert len(key.meaning.split()) >= 2 or key.name.startswith(("MODEL", "SOLVER")), key.name
-        assert key.source in {"PySlowFast", "mgexp"}, key.name
 
 
 def test_every_key_is_read_outside_of_the_configuration():

@@ -125,12 +125,6 @@ def test_a_copied_row_finds_the_base_of_its_original(write, row):
     assert dict(flatten(load_config(copy))) == dict(flatten(load_config(original)))
 
 
-def test_a_base_above_the_folder_is_not_looked_for_elsewhere(write):
-    problem = only_problem(write("_BASE_: ../own_data.yaml", "elsewhere/mine.yaml"))
-    assert "elsewhere/../own_data.yaml cannot be read: No such file" in problem
-    assert "nor in" not in problem
-
-
 def test_missing_base_is_named(write):
     problem = only_problem(write("_BASE_: nowhere.yaml"))
     assert "row.yaml: its _BASE_" in problem
@@ -147,10 +141,6 @@ def test_a_base_of_the_repository_is_found_by_its_name(write, name):
 def test_a_file_beside_comes_before_a_base_of_the_repository(write):
     write("ROW: beside", "own_data.yaml")
     assert load_config(write("_BASE_: own_data.yaml")).ROW == "beside"
-
-
-def test_base_that_is_a_folder_is_named(write, tmp_path):
-    assert f"_BASE_ {tmp_path} cannot be read" in only_problem(write(f"_BASE_: {tmp_path}"))
 
 
 def test_base_that_leads_back_is_an_error(write):
@@ -190,12 +180,6 @@ def test_a_file_of_an_earlier_version_is_read_and_is_the_same_recipe(write):
     assert only_problem(path, "DATA.DECODING_BACKEND", "pyav").startswith("the command line: ")
 
 
-def test_unknown_key_like_no_other_points_to_the_list_of_all(empty):
-    assert only_problem(empty, "XYZZY", "1").endswith(
-        "run_net.py --list-keys prints all keys, and --import FILE.py adds custom ones"
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
@@ -220,15 +204,8 @@ def test_unknown_key_like_no_other_points_to_the_list_of_all(empty):
         ("EXPECTED", "[['top1', 90]]", "has ['top1', 90] where 3 values belong"),
         ("EXPECTED", "[['mean', 90, 1]]", "it takes metrics top1, top5 or map"),
         ("AUG.RANDAUGMENT_OPS", "-1", "= -1 is not allowed; it takes 0 to 100"),
-        ("AUG.RANDAUGMENT_OPS", "1.5", "= 1.5 is not a whole number"),
         ("AUG.RANDAUGMENT_MAGNITUDE", "31", "= 31 is not allowed; it takes 0 to 30"),
-        ("AUG.RANDAUGMENT_MAGNITUDE", "-1", "= -1 is not allowed; it takes 0 to 30"),
-        ("AUG.COLOR_JITTER", "1.1", "= 1.1 is not allowed; it takes 0 to 1"),
-        ("AUG.COLOR_JITTER", "-0.1", "= -0.1 is not allowed; it takes 0 to 1"),
         ("AUG.RE_PROB", "25", "= 25 is not allowed; it takes 0 to 1"),
-        ("AUG.COARSE_STRENGTH", "-1", "= -1 is not allowed; it takes 0 to 10"),
-        ("AUG.COARSE_STRENGTH", "11", "= 11 is not allowed; it takes 0 to 10"),
-        ("MULTIGRID.LONG_CYCLE_PER", "epoch", "is not allowed; it takes one of stage, training"),
     ],
 )
 def test_wrong_value_is_said_with_key_value_and_what_it_takes(empty, name, text, said):
@@ -267,10 +244,6 @@ def test_missing_file_is_named(tmp_path):
 )
 def test_file_without_keys_is_an_error(write, text):
     assert "row.yaml is not a YAML file of configuration keys" in only_problem(write(text))
-
-
-def test_section_that_is_no_section_is_an_error(write):
-    assert "there is no key TRAIN" in only_problem(write("TRAIN: 5"))
 
 
 def test_section_whose_keys_are_all_comments_is_an_error(write):
@@ -367,14 +340,6 @@ def test_epochs_that_the_stages_fit_into_are_no_problem(pairs, tmp_path):
     path = tmp_path / "row.yaml"
     path.write_text(yaml.safe_dump(EPOCHS_OF_FILE))
     assert read_config(path, pairs)[1] == []
-
-
-def test_epochs_of_a_file_that_are_no_number_are_its_problem_alone(tmp_path):
-    path = tmp_path / "row.yaml"
-    solver = {**EPOCHS_OF_FILE["SOLVER"], "MAX_EPOCH": "many"}
-    path.write_text(yaml.safe_dump({"SOLVER": solver}))
-    _, (problem,) = read_config(path, ["SOLVER.MAX_EPOCH", "20"])
-    assert "SOLVER.MAX_EPOCH = 'many'" in problem
 
 
 def test_a_pair_that_is_given_twice_is_refused(empty):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mgexp.data.clips import TrainingClips
 from mgexp.video.reader import Frames, VideoError, whole
 
 
@@ -41,6 +42,13 @@ def opener_of(reader, broken=()):
         yield reader
 
     return opener
+
+
+def training_clips_of(records, opener, **changes):
+    """Whole pictures of 32 pixels at 30 frames per second, none of them flipped, but for ``changes``."""
+    plain = {"target_fps": 30, "jitter": (32, 32), "full_crop": 32}
+    plain |= {"inverse_uniform": False, "flip": False}
+    return TrainingClips(records, opener=opener, **(plain | changes))
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from fakes import FakeReader, FakeRequest, opener_of
+from fakes import FakeReader, FakeRequest, opener_of, training_clips_of
 
-from mgexp.data.clips import TrainingClips, collate
+from mgexp.data.clips import collate
 from mgexp.data.records import Action, ActionRecord
 from mgexp.data.views import EvaluationViews, collate_views
 
@@ -13,15 +13,7 @@ OPENER = opener_of(FakeReader())
 
 def clips_of(actions, stride):
     """Clips of two frames of one video, from 60 random starts."""
-    source = TrainingClips(
-        [ActionRecord("0.mp4", actions, 3)],
-        target_fps=30,
-        jitter=(32, 32),
-        full_crop=32,
-        inverse_uniform=False,
-        flip=False,
-        opener=OPENER,
-    )
+    source = training_clips_of([ActionRecord("0.mp4", actions, 3)], OPENER)
     stride_range = None if stride is None else (stride, stride)
     requests = [FakeRequest(0, 2, 32, stride_range, (0, position)) for position in range(60)]
     return [source[request] for request in requests]
@@ -56,16 +48,8 @@ def test_labels_of_a_view_are_those_of_the_whole_video():
         ActionRecord("0.mp4", (Action(0, 0.0, 0.1), Action(2, 1.9, 2.0)), 3),
         ActionRecord("1.mp4", (), 3),
     ]
-    views = EvaluationViews(
-        records,
-        frames=2,
-        stride=1,
-        crop=32,
-        target_fps=30,
-        num_views=2,
-        num_crops=3,
-        opener=OPENER,
-    )
+    shape = {"frames": 2, "stride": 1, "crop": 32, "target_fps": 30}
+    views = EvaluationViews(records, **shape, num_views=2, num_crops=3, opener=OPENER)
     batch = collate_views([views[item] for item in range(4)])
     assert batch.labels.dtype == torch.float32
     assert batch.labels.tolist() == [[1.0, 0.0, 1.0]] * 6 + [[0.0] * 3] * 6

@@ -229,12 +229,3 @@ def test_every_strength_is_times_the_factor():
     for seed in range(10):
         found = changed(clip, seed, **ALL, coarse_strength=0.5)
         assert torch.equal(found, changed(clip, seed, **ALL | weaker))
-
-
-def test_a_coarse_clip_is_jittered_as_much_as_its_shape_says():
-    """A quarter of the pixels at strength 0: grey 100 ± 10, not ± 40."""
-    grey = torch.full((4, 64, 64, 3), 100, dtype=torch.uint8)
-    shaped = augment(color_jitter=0.4, coarse_strength=0.0)
-    levels = [int(shaped(grey, seed)[0, 0, 0, 0]) for seed in range(100)]
-    assert 88 <= min(levels) < 93  # in whole levels, twice rounded down
-    assert 107 < max(levels) <= 110

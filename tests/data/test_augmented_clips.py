@@ -6,14 +6,14 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from fakes import FakeRequest, fake_frames, opener_of
+from fakes import FakeRequest, fake_frames, opener_of, training_clips_of
 from tiny import data_keys, tiny_config
 from torch.utils.data import DataLoader
 
 from mgexp.data.augment import Augment
-from mgexp.data.clips import RelativeCrop, TrainingClips, collate
+from mgexp.data.clips import RelativeCrop, collate
 from mgexp.data.lists import build_list
-from mgexp.data.loader import build_opener, build_training_clips, build_view_loader
+from mgexp.data.loader import build_training_clips, build_view_loader
 from mgexp.data.records import VideoRecord
 from mgexp.dist import Processes
 from mgexp.video.pyav import PyavReader
@@ -36,17 +36,10 @@ class RandomReader:
 
 
 def training_clips(augment, broken=(), relative=None):
-    return TrainingClips(
-        [VideoRecord(f"{index}.mp4", index) for index in range(8)],
-        target_fps=30,
-        jitter=(32, 40),
-        full_crop=32,
-        inverse_uniform=False,
-        flip=True,
-        relative=relative,
-        augment=augment,
-        opener=opener_of(RandomReader(), broken),
-    )
+    records = [VideoRecord(f"{index}.mp4", index) for index in range(8)]
+    opener = opener_of(RandomReader(), broken)
+    how = {"jitter": (32, 40), "flip": True, "relative": relative, "augment": augment}
+    return training_clips_of(records, opener, **how)
 
 
 def frames_of(clips, num=20):
@@ -73,29 +66,11 @@ def test_what_is_augmented_is_the_crop():
     assert not any(frames.any() for frames in shown)
 
 
-def test_the_draw_of_the_augmentation_follows_the_others():
-    """It is no number that the stride was drawn from."""
-    drawn = []
-
-    def draw(frames, seed):
-        drawn.append(seed)
-        return frames
-
-    training_clips(draw)[FakeRequest(seed=(3, 0))]
-    assert drawn[0] not in np.random.default_rng((3, 0)).integers(2**63, size=2)
-
-
 def test_the_same_request_gives_the_same_clip_whatever_came_before():
     wanted = frames_of(training_clips(AUGMENT))
     clips = training_clips(AUGMENT)
     found = [clips[FakeRequest(seed=(3, position))].frames for position in reversed(range(20))]
     assert equal(found[::-1], wanted)
-
-
-@pytest.mark.parametrize("strength", [0.0, 0.5, 1.5])
-def test_clips_of_the_full_shape_are_the_same_at_any_strength(strength):
-    by_shape = replace(AUGMENT, coarse_strength=strength)
-    assert equal(frames_of(training_clips(by_shape)), frames_of(training_clips(AUGMENT)))
 
 
 def test_coarse_clips_have_the_strength_of_their_shape():
@@ -181,14 +156,3 @@ def test_views_of_evaluation_are_never_augmented(full_protocol, tiny_data, tmp_p
         return batch.clips
 
     assert torch.equal(views(**KEYS), views())
-
-
-def test_training_clips_of_a_configuration_are_augmented(tiny_data, tmp_path):
-    def clip(**keys):
-        cfg = tiny_config(tmp_path, {**data_keys(tiny_data), **keys})
-        records = build_list(cfg, "TRAIN_LIST").records
-        return build_training_clips(cfg, records, build_opener(cfg))[
-            FakeRequest(seed=(0, 0))
-        ].frames
-
-    assert not torch.equal(clip(**KEYS), clip())

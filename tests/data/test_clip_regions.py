@@ -5,10 +5,11 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from fakes import training_clips_of
 from PIL import Image
 from torchvision.transforms import v2
 
-from mgexp.data.clips import RelativeCrop, TrainingClips, random_region, resize
+from mgexp.data.clips import RelativeCrop, random_region, resize
 from mgexp.data.views import view_region
 from mgexp.video.reader import Region
 
@@ -19,10 +20,8 @@ def random_frames(num_frames, height, width):
 
 
 def random_regions(num_draws, height, width, crop, short_sides, inverse_uniform=False):
-    clips = TrainingClips(
-        [], target_fps=30, jitter=short_sides, full_crop=crop, inverse_uniform=inverse_uniform,
-        flip=False, opener=None,
-    )  # fmt: skip
+    sizes = {"jitter": short_sides, "full_crop": crop, "inverse_uniform": inverse_uniform}
+    clips = training_clips_of([], None, **sizes)
     rng = np.random.default_rng(0)
     return [
         random_region((height, width), crop, clips.draw_short_side(crop, rng), rng)

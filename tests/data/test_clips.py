@@ -1,6 +1,5 @@
 """Training clips: what is drawn, from what, in which memory, and their batches."""
 
-import pickle
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -9,11 +8,11 @@ import av
 import numpy as np
 import pytest
 import torch
-from fakes import FakeReader, FakeRequest, fake_frames, opener_of
+from fakes import FakeReader, FakeRequest, fake_frames, opener_of, training_clips_of
 from torch.utils.data import DataLoader
 
 from mgexp.data import clips as module
-from mgexp.data.clips import Batch, Clip, RelativeCrop, TrainingClips, collate
+from mgexp.data.clips import Batch, Clip, RelativeCrop, collate
 from mgexp.data.records import VideoRecord
 from mgexp.errors import InputError
 from mgexp.video.pyav import PyavReader
@@ -21,16 +20,9 @@ from mgexp.video.reader import Region, VideoError
 
 
 def training_clips(num_records=20, broken=(), **changes):
-    arguments = {
-        "target_fps": 30,
-        "jitter": (32, 32),
-        "full_crop": 32,
-        "inverse_uniform": False,
-        "flip": False,
-    }
     records = [VideoRecord(f"{index}.mp4", 100 + index) for index in range(num_records)]
     opener = opener_of(FakeReader(), [f"{index}.mp4" for index in broken])
-    return TrainingClips(records, opener=opener, **(arguments | changes))
+    return training_clips_of(records, opener, **changes)
 
 
 def many(clips, num_clips, **request):
@@ -114,17 +106,6 @@ def test_a_relative_crop_asks_for_a_copy_as_large_as_the_largest_short_side():
     assert asked == [320, 160]
 
 
-def test_inverse_uniform_short_sides_are_smaller_on_average():
-    def mean_rows(inverse_uniform):
-        clips = training_clips(jitter=(32, 160), inverse_uniform=inverse_uniform)
-        rows = [clip.frames[0, :, 0, 1].int() for clip in many(clips, 300, frames=1)]
-        return sum(float(row[-1] - row[0] + 1) for row in rows) / 300
-
-    # Rows shown are 32 * 32 / s: the mean of 1/s is (1/32 + 1/160) / 2, or log(5) / 128 for a uniform s.
-    assert mean_rows(inverse_uniform=True) == pytest.approx(19.2, abs=1.5)
-    assert mean_rows(inverse_uniform=False) == pytest.approx(12.9, abs=1.5)
-
-
 def test_half_of_the_clips_are_flipped_where_asked():
     clips = many(training_clips(flip=True), 400)
     assert 150 < sum(clip.flipped for clip in clips) < 250  # five standard deviations
@@ -150,14 +131,6 @@ def test_the_same_request_gives_the_same_clip_whatever_came_before():
     clips = training_clips(flip=True)
     for request in reversed(requests):
         assert same(clips[request], forward[request])
-
-
-def test_another_position_or_seed_gives_another_clip():
-    clips = training_clips(jitter=(32, 64))
-    drawn = [clips[FakeRequest(seed=seed)].frames for seed in [(0, 0), (0, 1), (1, 0)]]
-    assert not torch.equal(drawn[0], drawn[1])
-    assert not torch.equal(drawn[0], drawn[2])
-    assert not torch.equal(drawn[1], drawn[2])
 
 
 def test_a_broken_video_is_named_and_replaced():
@@ -219,11 +192,6 @@ def test_a_batch_is_channels_last_without_a_copy_of_the_stack():
     assert batch.labels.tolist() == [100, 100, 100]
 
 
-def test_a_batch_keeps_its_memory_format_through_a_queue():
-    batch = pickle.loads(pickle.dumps(collate(many(training_clips(), 2))))
-    assert batch.clips.is_contiguous(memory_format=torch.channels_last_3d)
-
-
 @pytest.fixture(scope="module")
 def real_records(tmp_path_factory):
     """Four videos of 1 s, 24 fps, 64 x 48: the grey level is 10 times the number of the frame."""
@@ -248,15 +216,7 @@ def _write_video(path, num_frames):
 
 
 def _batches(records, num_workers):
-    clips = TrainingClips(
-        records,
-        target_fps=24,
-        jitter=(32, 40),
-        full_crop=32,
-        inverse_uniform=False,
-        flip=True,
-        opener=PyavReader,
-    )
+    clips = training_clips_of(records, PyavReader, target_fps=24, jitter=(32, 40), flip=True)
     requests = [
         [FakeRequest(p % 4, 4, crop, (2, 4), (1, p)) for p in positions]
         for crop, positions in [(16, range(4)), (32, range(4, 6))]
@@ -339,15 +299,8 @@ def test_draws_are_what_they_were(row, monkeypatch):
         yield reader
 
     monkeypatch.setattr(module, "resize", resize)
-    clips = TrainingClips(
-        [VideoRecord("a.mp4", 0)],
-        target_fps=30,
-        jitter=(256, 320),
-        full_crop=224,
-        inverse_uniform=inverse_uniform,
-        flip=True,
-        opener=opener,
-    )
+    sizes = {"jitter": (256, 320), "full_crop": 224, "inverse_uniform": inverse_uniform}
+    clips = training_clips_of([VideoRecord("a.mp4", 0)], opener, flip=True, **sizes)
     clip = clips[Request(stride_range, seed)]
     assert reader.times == pytest.approx(times, abs=1e-8)
     assert reader.region == Region(*corner)

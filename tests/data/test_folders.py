@@ -56,11 +56,6 @@ def test_the_root_holds_the_folders_of_both_lists(folders, root):
     assert common_root([Path(name) for name in folders]) == Path(root)
 
 
-def test_an_empty_file_is_a_missing_video(folder):
-    (folder / "run/a.mp4").write_bytes(b"")
-    assert read_folders(folder, CLASSES).missing == (str(folder / "run/a.mp4"),)
-
-
 @pytest.mark.parametrize(
     ("name", "place", "value"),
     [

@@ -44,11 +44,6 @@ def test_the_number_of_a_line_says_what_it_is_for(split, pattern, wanted, splits
     assert names_and_labels(root, read(splits, root, split, pattern)) == wanted
 
 
-def test_a_missing_video_is_listed(splits, root):
-    (root / FILES[2]).unlink()
-    assert read(splits, root).missing == (str(root / FILES[2]),)
-
-
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -74,10 +69,6 @@ def test_files_of_two_splits_are_refused(splits, root):
 def test_another_file_among_them_is_a_problem(splits, root):
     (splits / "notes_split1.txt").write_text("x")
     assert_at(splits, "'notes_split1.txt'", read(splits, root, pattern="*_split1.txt"))
-
-
-def test_a_missing_class_is_a_problem(splits, root):
-    assert "2 names, but MODEL.NUM_CLASSES = 51" in the_problem(read(splits, root, num_classes=51))
 
 
 def test_no_file_is_a_problem(splits, root):

@@ -62,10 +62,7 @@ def test_a_missing_video_is_named_as_webm(read, root):
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        (
-            {**ENTRIES[0], "template": "Eating [something]"},
-            "'Eating [somethi",
-        ),
+        ({**ENTRIES[0], "template": "Eating [something]"}, "'Eating [somethi"),
         ({"id": "1"}, "'1'"),
         ({"template": "Eating [something]"}, "''"),
         ({**ENTRIES[0], "id": "../1"}, "'../1'"),

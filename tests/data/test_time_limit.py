@@ -7,9 +7,9 @@ import sys
 import time
 
 import pytest
+from fakes import training_clips_of
 from torch.utils.data import DataLoader, Dataset
 
-from mgexp.data.clips import TrainingClips
 from mgexp.data.records import VideoRecord
 from mgexp.data.time_limit import TimeLimit, VideoFailure, read_failures, write_failure
 from mgexp.multigrid.sampler import ClipRequest
@@ -60,16 +60,7 @@ def test_failures_come_back_from_disk(tmp_path):
 
 def clips(tiny_data, opener, limit):
     records = [VideoRecord(str(tiny_data / f"train{index}.mp4"), index % 2) for index in range(6)]
-    return TrainingClips(
-        records,
-        target_fps=30.0,
-        jitter=(32, 40),
-        full_crop=32,
-        inverse_uniform=False,
-        flip=False,
-        opener=opener,
-        limit=limit,
-    )
+    return training_clips_of(records, opener, jitter=(32, 40), limit=limit)
 
 
 def test_a_clip_of_a_video_that_was_gone_for_a_moment_is_replaced_alike_later(tiny_data, tmp_path):

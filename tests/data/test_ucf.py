@@ -1,7 +1,7 @@
 """The official lists of UCF-101, written by hand."""
 
 import pytest
-from listed import assert_at, names_and_labels, the_problem, windows, write_videos, written
+from listed import assert_at, names_and_labels, windows, write_videos, written
 
 from mgexp.data.formats import read_ucf101
 
@@ -34,11 +34,6 @@ def test_the_class_is_the_folder(content, read, root):
     assert names_and_labels(root, read(content)) == [(FILES[0], 0), (FILES[1], 36)]
 
 
-def test_a_missing_video_is_listed(read, root):
-    (root / FILES[1]).unlink()
-    assert read(TRAIN).missing == (str(root / FILES[1]),)
-
-
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -53,7 +48,3 @@ def test_a_bad_line_is_one_problem_and_the_others_are_read(line, said, read, roo
     found = read(TRAIN + line)
     assert_at(f"{root.parent}/list01.txt:3", said.format(root=root), found)
     assert len(found.records) == 2
-
-
-def test_an_empty_list_is_a_problem(read):
-    assert "list01.txt is empty" in the_problem(read("\n"))

@@ -10,7 +10,6 @@ from torch.utils.data import DataLoader
 
 from mgexp.data.records import VideoRecord
 from mgexp.data.views import EvaluationViews, ViewBatch, collate_views
-from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import VideoError
 
 
@@ -108,21 +107,6 @@ def test_a_broken_video_is_an_error_and_not_replaced():
     view = evaluation_views(broken=[2])[2]
     assert (view.video, view.label, view.error) == (2, 102, "2.mp4: is broken")
     assert len(view.frames) == 0
-
-
-def test_a_missing_file_is_an_error_of_the_ordinary_opener(tmp_path):
-    records = [VideoRecord(str(tmp_path / "none.mp4"), 0)]
-    views = EvaluationViews(
-        records,
-        frames=4,
-        stride=8,
-        crop=32,
-        target_fps=30,
-        num_views=1,
-        num_crops=1,
-        opener=PyavReader,
-    )
-    assert "No such file" in views[0].error
 
 
 def test_a_batch_holds_all_crops_in_order():

@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from networks import video_transformer
 from tiny import tiny_config
 from torch import nn
 
@@ -15,7 +16,6 @@ from mgexp.models.cost import (
     products_by_shape,
     train_flops,
 )
-from mgexp.models.vit import VideoTransformer
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.train.setup import build_row_schedule
 
@@ -29,12 +29,8 @@ def test_macs_of_a_convolution_by_hand():
 
 def test_products_of_a_transformer_by_hand():
     """N tokens of C channels: 12 N C² for linear layers and 2 N² C for attention in each block."""
-    keys = {
-        "MODEL.MODEL_NAME": "ViT",
-        "DATA.NUM_FRAMES": 16,
-        "VIT.EMBED_DIM": 768,
-        "VIT.NUM_HEADS": 12,
-    }
+    keys = {"MODEL.MODEL_NAME": "ViT", "DATA.NUM_FRAMES": 16}
+    keys |= {"VIT.EMBED_DIM": 768, "VIT.NUM_HEADS": 12}
     tokens = {(4, 160): 200, (16, 224): 1568}
     found = products_by_shape(build_on_meta(config_of(keys)), tokens)
     wanted = {
@@ -113,19 +109,8 @@ def test_a_tensor_that_two_layers_keep_counts_once():
 
 def test_attention_keeps_no_products_of_pairs_of_tokens():
     """A ViT with 512 tokens keeps on a CPU what the estimate says. All products alone would be more than that."""
-    model = VideoTransformer(
-        num_classes=3,
-        width=32,
-        depth=2,
-        num_heads=4,
-        mlp_ratio=4.0,
-        tubelet=(1, 4, 4),
-        full=(8, 32),
-        positions="learned",
-        has_class_token=False,
-        drop_path=0.0,
-        dropout=0.0,
-    ).train()
+    sizes = {"width": 32, "num_heads": 4, "mlp_ratio": 4.0, "tubelet": (1, 4, 4), "full": (8, 32)}
+    model = video_transformer(**sizes).train()
     weights = {one.untyped_storage().data_ptr() for one in model.parameters()}
     kept = {}
 

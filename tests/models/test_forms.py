@@ -268,14 +268,6 @@ def test_layers_that_train_on_a_cpu_take_their_forms(tmp_path):
     assert dilated == {nn.Conv3d}
 
 
-def test_the_temporal_shift_stays(tmp_path):
-    model = build_model(tiny_config(tmp_path, {"MODEL.MODEL_NAME": "TSM", "RESNET.DEPTH": 50}))
-    names = [name for name, one in model.named_modules() if type(one) is ShiftConv3d]
-    take_forms(model, "cpu")
-    assert len(names) == 16
-    assert [name for name, one in model.named_modules() if type(one) is ShiftConv3d] == names
-
-
 def test_copies_have_the_forms_and_lose_them_on_request(tmp_path):
     model = on_device(build_model(tiny_config(tmp_path, NETWORKS["SlowFast"])), CPU)
     clone = copy.deepcopy(model)

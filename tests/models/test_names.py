@@ -16,14 +16,8 @@ def network(golden_name: str, depth: int = 50) -> torch.nn.Module:
     """On the meta device, as PySlowFast's configuration of that name."""
     with torch.device("meta"):
         if golden_name.startswith("slowfast"):
-            return slowfast(
-                depth=depth,
-                alpha=4,
-                beta_inv=8,
-                fusion_channel_ratio=2,
-                fusion_kernel_frames=7,
-                **COMMON,
-            )
+            fusion = {"fusion_channel_ratio": 2, "fusion_kernel_frames": 7}
+            return slowfast(depth=depth, alpha=4, beta_inv=8, **fusion, **COMMON)
         kind = {"i3d": "I3D", "c2d": "C2D", "slow": "Slow"}[golden_name.split("_", maxsplit=1)[0]]
         model = resnet(TEMPORAL[kind], depth=depth, **COMMON)
         if "nonlocal" in golden_name:

@@ -83,15 +83,3 @@ def test_a_block_is_the_papers_formula(instantiation, layout):
         rows.append(g @ f)
     out = block.conv_out(torch.stack(rows, 1).view(1, 32, 2, 4, 4))
     torch.testing.assert_close(block(x), x + block.norm(out))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"places": ((), (4,), (), ())}, "follow block 4 of res3: it has blocks 0 to 3"),
-        ({"places": ((), (-1,), (), ())}, "follow block -1 of res3"),
-    ],
-)
-def test_what_does_not_exist_is_refused(changes, message):
-    with pytest.raises(ValueError, match=message):
-        build_on_meta(**changes)

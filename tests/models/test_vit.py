@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from networks import video_transformer
 from torch import nn
 
 from mgexp.models.layers import Draws, drop_by_clip, set_draws
-from mgexp.models.vit import DropPath, VideoTransformer, init_transformer
+from mgexp.models.vit import DropPath, init_transformer
 from mgexp.multigrid import check_shapes
 
 FULL = (8, 64)
@@ -14,11 +15,7 @@ SHAPES = [(4, 32), (4, 48), (8, 48), FULL]
 
 def network(**changes):
     torch.manual_seed(0)
-    keys = {
-        "num_classes": 5, "width": 48, "depth": 2, "num_heads": 4, "mlp_ratio": 2.0, "tubelet": (2, 16, 16),
-        "full": FULL, "positions": "learned", "has_class_token": False, "drop_path": 0.0, "dropout": 0.0,
-    }  # fmt: skip
-    model = VideoTransformer(**{**keys, **changes})
+    model = video_transformer(**{"width": 48, "num_heads": 4, "full": FULL, **changes})
     init_transformer(model, 0.1)
     return model.eval()
 

@@ -6,11 +6,11 @@ import pytest
 import timm
 import torch
 import transformers
+from networks import video_transformer
 from torch import nn
 from torchvision.models import VisionTransformer
 
 from mgexp.errors import InputError
-from mgexp.models.vit import VideoTransformer
 from mgexp.models.vit_weights import sinusoids
 from mgexp.models.weights import fit_weights, named_weights, read_weights
 
@@ -18,12 +18,8 @@ WIDTH, HEADS, DEPTH, CLASSES = 24, 2, 2, 5
 
 
 def ours(frames=2, crop=32, **changes):
-    settings = {
-        "num_classes": CLASSES, "width": WIDTH, "depth": DEPTH, "num_heads": HEADS, "mlp_ratio": 2.0,
-        "tubelet": (2, 16, 16), "full": (frames, crop), "positions": "learned", "has_class_token": False,
-        "drop_path": 0.0, "dropout": 0.0,
-    }  # fmt: skip
-    return VideoTransformer(**{**settings, **changes}).eval()
+    settings = {"width": WIDTH, "num_heads": HEADS, "full": (frames, crop)}
+    return video_transformer(**settings, **changes).eval()
 
 
 def randomised(model):

@@ -3,10 +3,10 @@
 import pytest
 import torch
 from fill import TRANSFORMERS, filled, sine_clip
+from networks import video_transformer
 from torch import nn
 
 from mgexp.errors import InputError
-from mgexp.models.vit import VideoTransformer
 from mgexp.models.weights import fit_weights, named_weights, read_weights
 from mgexp.multigrid import check_shapes
 
@@ -18,13 +18,9 @@ FRAMES, CROP = 8, 64
 
 
 def ours(positions="vjepa2", **changes):
-    settings = {
-        "num_classes": CLASSES, "width": WIDTH, "depth": DEPTH, "num_heads": HEADS, "mlp_ratio": 2.0,
-        "tubelet": (2, 16, 16), "full": (FRAMES, CROP), "positions": positions, "has_class_token": False,
-        "drop_path": 0.0, "dropout": 0.0,
-    }  # fmt: skip
+    settings = {"width": WIDTH, "depth": DEPTH, "num_heads": HEADS, "full": (FRAMES, CROP)}
     torch.manual_seed(1)
-    return VideoTransformer(**{**settings, **changes}).eval()
+    return video_transformer(**{**settings, "positions": positions, **changes}).eval()
 
 
 def theirs(kind="VJEPA2Model", crop=CROP, frames=FRAMES):

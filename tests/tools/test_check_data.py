@@ -69,7 +69,6 @@ def test_a_second_call_goes_on_with_what_is_missing_or_changed(check, data, tmp_
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (("--processes", 0), "--processes 0"),
         (("--time-limit", 0), "--time-limit 0"),
         (("DATA.PATH_PREFIX", "/nowhere"), "/nowhere"),
     ],
@@ -100,20 +99,3 @@ def test_a_quarantine_counts_against_the_share(data, tmp_path, output, main, cap
     assert "train5.mp4" in message
     assert "train6.mp4" in message
     assert not output.exists()
-
-
-def test_a_quarantine_of_other_videos_is_refused(data, tmp_path, output, main, capsys):
-    (tmp_path / "q.txt").write_text("other/train5.mp4\n")
-    cfg = write_config(tmp_path / "tiny.yaml", data_keys(data))
-    message = refused(main, capsys, command(cfg, output, "DATA.QUARANTINE", tmp_path / "q.txt"))
-    assert "none of its 1 lines, such as 'other/train5.mp4'" in message
-    assert not output.exists()
-
-
-def test_a_quarantined_validation_video_is_refused(data, tmp_path, output, main, capsys):
-    (tmp_path / "q.txt").write_text("val3.mp4\n")
-    changes = {**data_keys(data), "DATA.MAX_UNUSABLE_SHARE": 0.5}
-    cfg = write_config(tmp_path / "tiny.yaml", changes)
-    message = refused(main, capsys, command(cfg, output, "DATA.QUARANTINE", tmp_path / "q.txt"))
-    assert "1 validation videos are missing or quarantined" in message
-    assert "val3.mp4" in message

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 import simplejson
-import yaml
 from fake_runs import fake_run, unfinished_run
 from tiny import load_tool
 
-from mgexp.config.load import flatten, load_config, to_yaml
+from mgexp.config.load import load_config, to_yaml
 from mgexp.run.confusion import write_confusion
 from mgexp.run.files import append_jsonl, read_json, write_json
 
@@ -125,38 +124,12 @@ def test_a_folder_without_runs_is_bad_input(collect, runs):
     assert "holds no run folder" in output.err
 
 
-def test_a_saved_configuration_reads_back_as_its_yaml(tmp_path, collect):
-    path = tmp_path / "experiments" / "quickstart" / "baseline.yaml"
-    saved = yaml.safe_load(to_yaml(load_config(path)))
-    assert dict(flatten(saved))["TRAIN.BATCH_SIZE"] == 8
-
-
 def test_names_of_classes_reach_the_report(collect, runs, tmp_path):
     run = trained_with(fake_run(runs, "baseline"), tmp_path, "RNG_SEED", "1")
     write_confusion(run.confusion_csv, ((0, 1, 3), (1, 1, 1)))
     (tmp_path / "classes.txt").write_text("open\nclose\n")
     assert collect("--classes", str(tmp_path / "classes.txt"))[0] == 0
     assert "| baseline | open | close | 3 | 100.0 % |" in (runs / "report.md").read_text()
-
-
-def test_names_that_cannot_be_read_are_bad_input(collect, runs, tmp_path):
-    fake_run(runs, "baseline")
-    code, output = collect("--classes", str(tmp_path / "lost.txt"))
-    assert code == 2
-    assert "lost.txt does not exist" in output.err
-
-
-def test_shorter_baselines_are_told_of_in_the_report_of_their_rows(collect, runs, tmp_path):
-    trained_with(fake_run(runs, "baseline"), tmp_path, "RNG_SEED", "1")
-    run = trained_with(fake_run(runs / "budget", "as_long"), tmp_path, "RNG_SEED", "1")
-    experiment = {"experiment": "quickstart/budget/as_long"}
-    write_json(run.result_json, {**read_json(run.result_json), **experiment})
-    place = tmp_path / "experiments" / "quickstart"
-    (place / "budget").mkdir()
-    (place / "budget" / "as_long.yaml").write_text("TRAIN: {BATCH_SIZE: 8}\n")
-    code, output = collect()
-    told = [line.split()[1] for line in output.out.splitlines() if line.startswith("report")]
-    assert (code, told) == (0, [f"{runs}/report.md"])
 
 
 def test_own_rows_get_a_report_and_nothing_else_is_touched(collect, runs, tmp_path):
@@ -171,20 +144,6 @@ def test_own_rows_get_a_report_and_nothing_else_is_touched(collect, runs, tmp_pa
         f"report      {runs.parent / 'mine' / 'report.md'}",
     ]
     assert sorted((tmp_path / "experiments").rglob("*")) == before
-
-
-def test_a_sweep_gets_a_line_for_each_value(collect, runs, tmp_path):
-    for rate in ("0.05", "0.4"):
-        run = fake_run(runs.parent / f"SOLVER.BASE_LR={rate}" / "quickstart", "baseline")
-        trained_with(run, tmp_path, "SOLVER.BASE_LR", rate)
-        append_jsonl(run.starts_jsonl, {"changes": [], "given": ["SOLVER.BASE_LR"]})
-    code, output = collect()
-    assert code == 0
-    assert output.out.splitlines()[-2:] == [
-        f"report      {runs.parent / 'report.md'}",
-        f"tables      {tmp_path / 'experiments' / 'README.md'}",
-    ]
-    assert "| quickstart/baseline | 0.4 | seed 1 |" in (runs.parent / "report.md").read_text()
 
 
 def test_reports_only_leaves_experiments_as_it_is(collect, runs, tmp_path):

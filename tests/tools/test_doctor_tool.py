@@ -100,38 +100,12 @@ def test_a_row_that_does_not_fit_into_memory_is_a_problem(doctor, tmp_path, monk
     assert speed["text"].endswith("set TRAIN.MAX_CLIPS_PER_GPU lower")
 
 
-def test_a_row_that_cannot_be_imported_is_a_problem(doctor, tmp_path, monkeypatch):
-    row = write_config(tmp_path / "tiny.yaml", {})
-    monkeypatch.setitem(sys.modules, "mgexp.train.setup", None)
-    code, out, _ = doctor("--cfg", row)
-    assert code == 3
-    assert "problem  row" in out and "core-ms per clip" in out
-
-
 def test_bad_input_is_one_message(doctor, tmp_path):
     row = write_config(tmp_path / "tiny.yaml", {})
     code, out, err = doctor("--cfg", row, "TRAIN.PRECISION", "tf32", "MODEL.NUM_CLASSES", "0")
     assert (code, out) == (2, "")
     assert "TRAIN.PRECISION = tf32" in err and "MODEL.NUM_CLASSES" in err
     assert doctor("TRAIN.PRECISION", "fp32")[0] == 2
-
-
-def test_each_finding_is_shown_at_once_and_its_remedy_is_a_line_of_its_own(monkeypatch, capsys):
-    tool = load_tool("doctor")
-    seen = []
-
-    def findings():
-        yield Finding("a", "OK", "well")
-        seen.append(capsys.readouterr().out)
-        yield Finding("bb", "warning", "hm", "do it")
-
-    monkeypatch.setattr(tool, "machine_findings", findings)
-    assert tool.main([]) == 0
-    assert seen == [f"OK       a{' ' * 23}  well\n"]
-    assert capsys.readouterr().out.splitlines() == [
-        f"warning  bb{' ' * 22}  hm",
-        f"{' ' * 33}  → do it",
-    ]
 
 
 @pytest.mark.parametrize(("status", "code"), [("OK", 0), ("warning", 0), ("problem", 3)])

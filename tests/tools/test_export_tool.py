@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import zipfile
 from dataclasses import replace
 
@@ -206,16 +204,3 @@ def test_all_problems_come_in_one_message_before_anything_is_written(
 def test_without_onnx_its_packages_are_not_needed(start, tool, untraced, monkeypatch):
     monkeypatch.setattr(tool, "ONNX_PACKAGES", ("no_such_package",))
     assert start("--formats", "torch") == 1  # the tracing, which is replaced here, has begun
-
-
-def test_a_folder_that_is_no_run_is_bad_input(tool, tmp_path, capsys):
-    assert tool.main(["--run", str(tmp_path), "--output", str(tmp_path / "out")]) == 2
-    assert "is not a run folder" in capsys.readouterr().err
-
-
-def test_ctrl_c_is_one_line(start, tool, monkeypatch, capsys):
-    monkeypatch.setattr(tool, "write_weights", lambda *_: os.kill(os.getpid(), signal.SIGINT))
-    assert start() == 4
-    assert capsys.readouterr().err.splitlines() == [
-        "export.py: stopped by SIGINT; files that were not checked yet are not kept"
-    ]

@@ -131,18 +131,6 @@ def test_a_video_that_hangs_ends_the_run_which_resumes_to_the_bit(
     assert losses(two) == losses(one)
 
 
-def test_the_command_of_the_message_leaves_the_video_out(own_cfg, data, output, main, tmp_path):
-    pairs = (*HANG, *OFTEN, *WORKERS)
-    with started(command(own_cfg, output, *pairs), tmp_path) as run:
-        run.until(lambda: num_lines(output / "metrics.jsonl") >= 1)
-        make_pipe(data / "train5.mp4")
-        assert run.ends() == 1, run.said
-        echo = re.search(r"`(echo .*)`", run.said)[1]
-    subprocess.run(echo, shell=True, check=True, cwd=tmp_path)
-    quarantine = ("DATA.QUARANTINE", tmp_path / "quarantine.txt", "--override")
-    assert main(command(own_cfg, output, *pairs, *quarantine)) == 0
-
-
 def test_a_video_that_hangs_in_an_evaluation_is_named(own_cfg, data, output, tmp_path):
     with started(command(own_cfg, output, *HANG, *WORKERS), tmp_path) as run:
         run.until(lambda: num_lines(output / "metrics.jsonl") >= 1)
@@ -168,30 +156,3 @@ def _is_stuck(output):
     before = num_lines(output / "metrics.jsonl")
     time.sleep(3)
     return num_lines(output / "metrics.jsonl") == before
-
-
-DEADLOCK = """
-import ctypes, importlib.util, sys
-del sys.argv[0]
-spec = importlib.util.spec_from_file_location("run_net", sys.argv[0])
-run_net = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(run_net)
-from mgexp.video import pyav
-plain = pyav.PyavReader.frames_at
-def frames_at(reader, *arguments):
-    if reader.path.endswith("train5.mp4"):  # C code that no signal interrupts
-        lock, libc = ctypes.create_string_buffer(64), ctypes.CDLL(None)
-        libc.pthread_mutex_lock(lock)
-        libc.pthread_mutex_lock(lock)
-    return plain(reader, *arguments)
-pyav.PyavReader.frames_at = frames_at
-sys.exit(run_net.main(sys.argv[1:]))
-"""
-
-
-def test_a_decoder_that_no_signal_interrupts(own_cfg, output, data, tmp_path):
-    arguments = [TOOL, *command(own_cfg, output, *HANG, *WORKERS)]
-    with started(arguments, tmp_path, code=DEADLOCK) as run:
-        assert run.ends() == 1
-        (message,) = run.messages
-    assert f"{data / 'train5.mp4'} gave no frames" in message

@@ -18,7 +18,6 @@ pytestmark = pytest.mark.slow
 
 SECONDS = 20  # for a step, a save and the end of Python, on a machine that is busy
 WORKERS = ("DATA_LOADER.NUM_WORKERS", 2)
-MANY = ("TEST.BATCH_SIZE", 1, "TEST.NUM_ENSEMBLE_VIEWS", 60)  # views of the final evaluation
 
 
 def leaves(run, number, to_group=True):
@@ -56,23 +55,6 @@ def test_before_anything_is_written(cfg, output, tmp_path):
     assert not (output / "result.json").exists()
 
 
-def test_in_the_check_of_the_precision(cfg, output, tmp_path):
-    pairs = ("TRAIN.PRECISION", "bf16")
-    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    with started(command(cfg, output, *pairs), tmp_path, environment=cache) as run:
-        run.until(lambda: "checking bf16 at" in run.said)
-        assert leaves(run, signal.SIGTERM) == 4
-        assert "SIGTERM: start the same command again to continue" in run.said
-    assert RunDir(output).checkpoint_steps() == ()
-
-
-def test_while_the_loader_starts(finished_run, cfg, output, main, tmp_path):
-    with started(command(cfg, output, *WORKERS), tmp_path) as run:
-        run.until(lambda: "validation videos; decoder" in run.said)
-        assert leaves(run, signal.SIGINT) == 4
-    goes_on_to_the_end(main, command(cfg, output), output, finished_run)
-
-
 def test_in_precise_batch_norm(finished_run, cfg, output, main, tmp_path):
     """Which comes right after the save at a milestone."""
     with started(command(cfg, output, *WORKERS), tmp_path) as run:
@@ -103,16 +85,6 @@ def test_in_an_evaluation_during_training(finished_run, many_views, output, main
     assert main(command(many_views, output, *pairs)) == 0
     assert losses(output) == losses(finished_run)
     assert [line["step"] for line in read_lines(output / "evaluations.jsonl")] == [5, 10]
-
-
-def test_in_the_final_evaluation(cfg, output, main, tmp_path):
-    with started(command(cfg, output, *MANY), tmp_path) as run:
-        run.until(RunDir(output).model.exists)
-        time.sleep(0.3)
-        assert leaves(run, signal.SIGTERM) == 4
-    assert not RunDir(output).result_json.exists()
-    assert main(command(cfg, output, *MANY)) == 0
-    assert RunDir(output).result_json.exists()
 
 
 TWO = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")

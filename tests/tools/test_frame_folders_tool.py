@@ -90,12 +90,3 @@ def test_a_run_of_checked_folders_reads_their_store(frames, tmp_path, output, ma
     result = json.loads((output / "result.json").read_text())
     assert (result["num_unusable_videos"], result["num_train_videos"]) == (1, NUM_TRAIN - 1)
     assert "unusable video, replaced" not in (output / "log.txt").read_text()
-
-
-def test_a_folder_with_a_gap_ends_a_run_with_its_place(frames, tmp_path, output, main, capsys):
-    data = shutil.copytree(frames, tmp_path / "data")
-    (data / "val1" / "frame_000002.png").unlink()
-    cfg = write_config(tmp_path / "tiny.yaml", {**keys(data), **SHORT})
-    assert main(command(cfg, output)) == 2
-    said = capsys.readouterr().err
-    assert "val1: has a gap: frame_000001.png is followed by frame_000003.png" in said

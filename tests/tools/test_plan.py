@@ -42,10 +42,7 @@ def test_without_videos_loading_is_unknown_and_the_seconds_of_clips_are_a_key(pl
     ("arguments", "where"),
     [
         (["--num-gpus", "0"], "--num-gpus 0"),
-        (["--steps", "0"], "--steps 0"),
-        (["--output", "nowhere/plan.json"], "nowhere"),
         (["--num-gpus", "3"], "tiny.yaml"),
-        (["DATA.NO_SUCH_KEY", "1"], "NO_SUCH_KEY"),
         (["TRAIN.COMPILE", "default"], "TRAIN.COMPILE"),
         (["TRAIN.MAX_CLIPS_PER_GPU", "2"], "TRAIN.MAX_CLIPS_PER_GPU = 2"),
     ],
@@ -53,9 +50,3 @@ def test_without_videos_loading_is_unknown_and_the_seconds_of_clips_are_a_key(pl
 def test_bad_input_ends_with_2(plan, row, capsys, arguments, where):
     assert plan.main(["--cfg", str(row), *arguments]) == 2
     assert where in capsys.readouterr().err
-
-
-def test_a_gpu_that_is_asked_for_must_be_here(plan, row, capsys, monkeypatch):
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
-    assert plan.main(["--cfg", str(row), "DEVICE", "cuda"]) == 2
-    assert "DEVICE = cuda" in capsys.readouterr().err

@@ -4,29 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from fault_runs import started
 from run_files import assert_bit_identical, losses, read_lines, refused, torchrun
-from tiny import TOOL, command
+from tiny import command
 
 LOCAL = ("--launcher", "local")
-
-
-def start(arguments):
-    """The command in a process of its own."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [sys.executable, str(TOOL), *arguments],
-        env=environment,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
 
 
 def trainer(output):
@@ -73,11 +60,11 @@ def test_two_local_processes_do_what_torchrun_s_do(cfg, tmp_path, main):
     """The second is warned: both save at the same step, and go on."""
     torchrun(command(cfg, tmp_path / "torchrun"))
     output = tmp_path / "local"
-    process = start([*command(cfg, output), *LOCAL, "--tasks-per-node", "2"])
-    first = trainer(output)
-    (second,) = {*tasks_of(output)} - {first}
-    os.kill(second, signal.SIGUSR2)
-    assert process.wait(200) == 0
+    with started([*command(cfg, output), *LOCAL, "--tasks-per-node", "2"], tmp_path) as run:
+        first = trainer(output)
+        (second,) = {*tasks_of(output)} - {first}
+        os.kill(second, signal.SIGUSR2)
+        assert run.ends() == 0
     assert len(read_lines(output / "starts.jsonl")) == 2
     assert_bit_identical(output, tmp_path / "torchrun")
     assert losses(output) == losses(tmp_path / "torchrun")
@@ -86,31 +73,28 @@ def test_two_local_processes_do_what_torchrun_s_do(cfg, tmp_path, main):
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
 )
-def test_a_local_run_stops_saved(number, cfg, output, finished_run, main):
+def test_a_local_run_stops_saved(number, cfg, output, finished_run, main, tmp_path):
     """Ctrl-C reaches all processes of a terminal, kill the one that the message names."""
-    process = start([*command(cfg, output), *LOCAL])
-    pid = trainer(output)
-    if number == signal.SIGINT:
-        os.killpg(process.pid, number)
-    else:
-        os.kill(pid, number)
-    _, log = process.communicate(timeout=200)
-    assert process.returncode == 4
-    assert "saved after step" in log
-    assert "submitit INFO" not in log  # it would say nothing that the log does not
+    with started([*command(cfg, output), *LOCAL], tmp_path) as run:
+        pid = trainer(output)
+        if number == signal.SIGINT:
+            run.signal_group(number)
+        else:
+            os.kill(pid, number)
+        assert run.ends() == 4
+        assert "saved after step" in run.said
     assert len(read_lines(output / "starts.jsonl")) == 1
     assert main(command(cfg, output)) == 0
     assert_bit_identical(output, finished_run)
 
 
 @pytest.mark.usefixtures("hangups_reach_us")
-def test_a_local_run_continues_when_its_terminal_is_closed(cfg, output, finished_run):
+def test_a_local_run_continues_when_its_terminal_is_closed(cfg, output, finished_run, tmp_path):
     """A terminal that is closed sends SIGHUP to all processes that it started."""
-    process = start([*command(cfg, output), *LOCAL])
-    trainer(output)
-    os.killpg(process.pid, signal.SIGHUP)
-    process.communicate(timeout=60)
-    assert process.returncode == -signal.SIGHUP
+    with started([*command(cfg, output), *LOCAL], tmp_path) as run:
+        trainer(output)
+        run.signal_group(signal.SIGHUP)
+        assert run.ends(60) == -signal.SIGHUP
     end = time.monotonic() + 200
     while not (output / "result.json").exists():
         assert time.monotonic() < end
@@ -130,12 +114,8 @@ def test_what_a_local_run_cannot_do_is_its_exit_code(cfg, output, data, main, ca
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--nodes", "2"), "--nodes: --launcher here cannot use it"),
         ((*LOCAL, "--partition", "p"), "--partition: --launcher local cannot use it"),
-        ((*LOCAL, "--gpus-per-node", "64"), "1 at a time need 64 GPUs"),
         ((*LOCAL, "--tasks-per-node", "3"), "3 processes"),
-        (("--launcher", "slurm", "--time-limit", "x"), "--time-limit x is not a time"),
-        (("--launcher", "slurm", "--gpus-per-node", "3"), "3 processes"),
     ],
 )
 def test_bad_options_and_bad_data_are_one_message(options, words, cfg, output, main, capsys):

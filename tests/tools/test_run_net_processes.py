@@ -111,16 +111,11 @@ def test_only_the_first_process_writes(alone, shared):
     )
 
 
-@pytest.mark.slow
-def test_a_complete_run_is_told_once(odd_cfg, shared):
-    assert torchrun(command(odd_cfg, shared, *GENTLE)).count("this run is complete") == 1
-
-
 FAILING = """
 import os, signal, sys
 sys.path[:0] = {paths!r}
 from tiny import run_net
-from mgexp.errors import InputError, TrainingError
+from mgexp.errors import InputError
 from mgexp.train import job, loop
 
 calls = []
@@ -154,7 +149,6 @@ def failing(tmp_path):
 @pytest.mark.parametrize(
     ("action", "said", "count"),
     [
-        ("raise TrainingError('no room on this planet')", "no room on this planet", 4),
         ("raise InputError(['v.mp4 is no video'])", "v.mp4 is no video", 2),
         ("1 // 0", "ZeroDivisionError", 2),
     ],
@@ -183,7 +177,6 @@ def test_under_torchrun_a_killed_process_ends_all(failing, cfg, output):
 @pytest.mark.parametrize(
     ("action", "codes", "said"),
     [
-        ("raise TrainingError('no room on this planet')", [1, 1], "no room on this planet"),
         ("raise InputError(['v.mp4 is no video'])", [2, 2], "v.mp4 is no video"),
         ("os.kill(os.getpid(), signal.SIGKILL)", [1, -signal.SIGKILL], ""),
     ],
@@ -202,27 +195,10 @@ def test_without_torchrun_too(action, codes, said, failing, cfg, output):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("pairs", "said"),
-    [
-        (("SOLVER.BASE_LR", 1e30), "the loss is"),
-        (("TRAIN.BATCH_SIZE", 3), "clips per process neither divide nor"),
-    ],
-)
-def test_what_all_processes_find_is_told(pairs, said, cfg, output):
-    done = torchrun_script(TOOL, command(cfg, output, *pairs))
+def test_what_all_processes_find_is_told(cfg, output):
+    done = torchrun_script(TOOL, command(cfg, output, "SOLVER.BASE_LR", 1e30))
     assert done.returncode == 1
-    assert said in done.stderr
-
-
-@pytest.mark.slow
-def test_a_broken_video_of_any_process_stops_the_run(data, tmp_path, output):
-    (data / "train5.mp4").write_bytes(b"no video" * 50)
-    cfg = write_config(tmp_path / "tiny.yaml", data_keys(data))
-    done = torchrun_script(TOOL, command(cfg, output))
-    assert done.returncode == 1
-    assert "train5.mp4" in done.stderr
-    assert "DATA.MAX_UNUSABLE_SHARE" in (output / "log.txt").read_text()
+    assert "the loss is" in done.stderr
 
 
 @pytest.mark.slow

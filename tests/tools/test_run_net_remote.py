@@ -1,16 +1,15 @@
-"""Runs whose weights, lists and store are at addresses, and outputs at addresses, which are refused."""
+"""Runs that start from weights at addresses, and outputs at addresses, which are refused."""
 
 from __future__ import annotations
 
+import argparse
 import hashlib
-import sys
-from pathlib import Path
 
 import pytest
-from run_files import refused
 from served import served
-from tiny import command, load_tool
+from tiny import command
 
+from mgexp.options import local_folder
 from mgexp.run.files import read_json
 
 pytestmark = pytest.mark.usefixtures("own_code")
@@ -34,30 +33,6 @@ def test_a_run_starts_from_weights_of_a_web_server(main, cfg, output, finished_r
             assert (output / checked / "log.txt").read_text().count(said) == (not checked)
 
 
-def test_weights_with_another_sum_are_refused(main, cfg, output, finished_run, capsys):
-    with served(finished_run) as (address, _):
-        weights = ("TRAIN.INIT_WEIGHTS", f"{address}/model.pt#sha256={'1' * 64}")
-        message = refused(main, capsys, command(cfg, output, *weights))
-    assert "1 problem found" in message
-    assert "TRAIN.INIT_WEIGHTS: http" in message
-    assert not output.exists()
-
-
-@pytest.mark.parametrize(
-    ("tool", "arguments"),
-    [
-        ("run_net", ["--cfg", "a.yaml", "--output"]),
-        ("sweep", ["--cfg", "a.yaml", "--output"]),
-        ("check_data", ["--cfg", "a.yaml", "--output"]),
-        ("prepare_data", ["--cfg", "a.yaml", "--store"]),
-    ],
-)
-def test_outputs_at_addresses_are_refused(tool, arguments, capsys, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", [tool, *arguments, "s3://bucket/runs"])
-    with pytest.raises(SystemExit) as exited:
-        load_tool(tool).main(sys.argv[1:])
-    assert exited.value.code == 2
-    message = capsys.readouterr().err
-    assert f"argument {arguments[-1]}: s3://bucket/runs is an address: give a folder" in message
-    assert list(Path.cwd().iterdir()) == []
+def test_outputs_at_addresses_are_refused():
+    with pytest.raises(argparse.ArgumentTypeError, match="is an address"):
+        local_folder("s3://bucket/runs")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
 
 import pytest
-from run_files import assert_bit_identical, interrupt_in, read_lines, refused
+from run_files import assert_bit_identical, interrupt_in, read_lines
 from tiny import command
-
-from mgexp.run.trackers import TensorBoard
 
 sys.path.append(str(Path(__file__).parents[1] / "run"))
 from wandb_files import history, summary
@@ -72,25 +69,3 @@ def test_a_folder_for_many_runs(cfg, output, main, tmp_path):
     (events,) = (tmp_path / "all").rglob("events.*")
     assert events.parent.name == output.name
     assert not list(output.rglob("events.*"))
-
-
-def test_a_tracker_that_fails_does_not_end_the_run(cfg, output, main, monkeypatch):
-    def fail(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(TensorBoard, "step", fail)
-    assert main(command(cfg, output, *SHORT, "TENSORBOARD.ENABLE", True)) == 0
-    assert (output / "result.json").exists()
-    assert (output / "log.txt").read_text().count(
-        "TensorBoard failed and gets no more lines of this run"
-    ) == 1
-
-
-def test_a_missing_package_is_told_before_anything_is_written(
-    cfg, output, main, capsys, monkeypatch
-):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    message = refused(main, capsys, command(cfg, output, *BOTH))
-    assert "TENSORBOARD.ENABLE = True needs the package tensorboard: pip install" in message
-    assert "WANDB.ENABLE = True needs the package wandb: pip install" in message
-    assert not output.exists()

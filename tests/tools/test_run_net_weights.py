@@ -68,21 +68,11 @@ def test_the_file_is_needed_only_until_the_first_checkpoint(
     assert_bit_identical(output, whole)
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"RESNET.WIDTH_PER_GROUP": 16}, ("(16, 3, 1, 7, 7) in the file", "(8, 3, 1, 7, 7)")),
-        ({"RESNET.DEPTH": 50}, ("tensors of the file are not in the model", "res_blocks.1")),
-    ],
-)
-def test_weights_of_another_network_are_refused(
-    changes, words, cfg, output, main, capsys, tmp_path
-):
-    path, _ = save_weights(tmp_path, changes)
+def test_weights_of_another_network_are_refused(cfg, output, main, capsys, tmp_path):
+    path, _ = save_weights(tmp_path, {"RESNET.WIDTH_PER_GROUP": 16})
     message = refused(main, capsys, command(cfg, output, "TRAIN.INIT_WEIGHTS", path))
-    assert "nothing was written" in message
     assert f"TRAIN.INIT_WEIGHTS: {path}" in message
-    assert [word for word in words if word not in message] == []
+    assert "(16, 3, 1, 7, 7) in the file" in message
     assert not output.exists()
 
 
@@ -115,13 +105,4 @@ def test_a_truncated_file_is_refused_with_all_other_problems(
     message = refused(main, capsys, command(cfg, output, "TRAIN.INIT_WEIGHTS", path))
     assert "is damaged" in message
     assert "val3.mp4" in message
-    assert not output.exists()
-
-
-def test_a_shape_that_the_model_cannot_take_is_refused(cfg, output, main, capsys):
-    """The least crop is 16 pixels; res4 sees one, and the pool of a non-local block needs two."""
-    network = ["MODEL.MODEL_NAME", "I3D", "RESNET.DEPTH", 50]
-    arguments = [*network, "NONLOCAL.LOCATION", "[[],[],[1],[]]"]
-    message = refused(main, capsys, command(cfg, output, *arguments))
-    assert "I3D cannot take clips of 2 frames of 16 x 16 pixels" in message
     assert not output.exists()

@@ -67,29 +67,12 @@ def test_the_table_names_the_model_and_a_shape(show):
     assert "16 x 64²" in out
 
 
-@pytest.mark.parametrize(
-    ("name", "title"), [("ViT", "ViT, 12 classes"), ("TSM", "TSM, depth 50, 12 classes")]
-)
-def test_only_a_resnet_has_a_depth(show, name, title):
-    keys = ["MODEL.MODEL_NAME", name, "RESNET.DEPTH", "50", "MULTIGRID.SHORT_CYCLE", "False"]
-    code, out, err = show(QUICKSTART, *keys)
-    assert (code, err) == (0, "")
-    assert out.startswith(f"{title}: ")
-
-
 def test_a_shape_that_the_model_cannot_take_is_one_message(show):
     network = ["MODEL.MODEL_NAME", "I3D", "RESNET.DEPTH", "50", "RESNET.WIDTH_PER_GROUP", "8"]
     short = ["MULTIGRID.SHORT_CYCLE_FACTORS", "[0.5, 0.70711]"]
     code, out, err = show(QUICKSTART, *network, *short, "NONLOCAL.LOCATION", "[[],[],[1],[1]]")
     assert (code, out) == (2, "")
     assert "I3D cannot take clips of 4 frames of 32 x 32 pixels" in err
-
-
-def test_a_model_that_does_not_exist_is_one_message(show):
-    code, out, err = show(QUICKSTART, "MODEL.MODEL_NAME", "I3D", "RESNET.WIDTH_PER_GROUP", "x")
-    assert (code, out) == (2, "")
-    assert "RESNET.DEPTH = 18 exists for SlowFast only" in err
-    assert "RESNET.WIDTH_PER_GROUP" in err
 
 
 def test_the_check_finds_a_network_that_is_wrong_at_a_shape(show, tmp_path, own_code):
@@ -111,13 +94,6 @@ def test_the_check_finds_a_network_that_is_wrong_at_a_shape(show, tmp_path, own_
     assert "4 x 45²: it does not run: RuntimeError: " in out
     found = json.loads(show(QUICKSTART, "--json", *arguments)[1])
     assert [bool(one["problem"]) for one in found["shapes"]] == [True] * 5 + [False]
-
-
-def test_the_check_of_a_network_that_cannot_be_built_is_one_problem(show):
-    vit = ("MODEL.MODEL_NAME", "ViT", "VIT.NUM_HEADS", "7")
-    code, out, err = show(QUICKSTART, "--check", *vit)
-    assert (code, out) == (2, "")
-    assert "MODEL.MODEL_NAME = ViT cannot be built" in err
 
 
 def test_a_network_that_fvcore_cannot_trace_is_counted_by_torch(show, tmp_path, own_code):

@@ -29,20 +29,12 @@ def study(monkeypatch, folder):
     return lambda *arguments: tool.main(["project", *arguments])
 
 
-@pytest.mark.parametrize("option", ["--only-page", "--status"])
 @pytest.mark.parametrize(
-    "words",
-    ["--minutes 4", "--parallel 4", "--launcher slurm", "--gpus-per-node 1"],
+    ("option", "words"), [("--only-page", "--minutes 4"), ("--status", "--launcher slurm")]
 )
 def test_what_trains_nothing_refuses_the_options_of_training(words, option, study, capsys):
     assert study(option, *words.split()) == 2
     assert f"{words.split()[0]}: {option} trains nothing" in capsys.readouterr().err
-
-
-def test_the_page_and_the_status_are_two_calls(study, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        study("--only-page", "--status")
-    assert "--status: not allowed with argument --only-page" in capsys.readouterr().err
 
 
 def test_a_pair_that_changes_only_a_row_is_refused_too(study, capsys):
@@ -56,10 +48,3 @@ def test_the_page_has_the_whole_command(study, folder, tmp_path, own_code):
     assert study("--only-page", "--import", "my nets.py", "DATA.PATH_PREFIX", "here") == 0
     command = "python tools/study.py project --import 'my nets.py' DATA.PATH_PREFIX here"
     assert f"\n{command}\n" in (folder / "README.md").read_text()
-
-
-@pytest.mark.parametrize("name", ["prose.md", "README.md"])
-def test_a_page_in_another_encoding_is_named(name, study, folder, capsys):
-    (folder / name).write_bytes("# Étude\n".encode("cp1252"))
-    assert study("--only-page") == 2
-    assert f"{name}: its contents are not those" in capsys.readouterr().err

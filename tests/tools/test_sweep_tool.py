@@ -52,14 +52,7 @@ def test_a_preview_says_what_would_be_submitted_and_writes_nothing(sweep, rows, 
     assert len(lines) == 1 + 2 * 2 * 2 + 1
     assert lines[0].split() == ["row", "seed", "overrides", "run", "folder", "state"]
     run = folder / "runs/SOLVER.BASE_LR=0.005/group/baseline/seed0"
-    assert lines[1].split() == [
-        "group/baseline",
-        "0",
-        "SOLVER.BASE_LR",
-        "0.005",
-        str(run),
-        "missing",
-    ]
+    assert lines[1].split()[2:] == ["SOLVER.BASE_LR", "0.005", str(run), "missing"]
     assert lines[-1] == "8 of 8 would be submitted"
     assert not folder.exists()
 
@@ -114,10 +107,7 @@ def test_the_lists_of_every_fold_are_looked_at(sweep, rows, tiny_data, folder, t
     [
         (["SOLVER.BASE_LR", "1"], "it takes YAML files"),
         (["{row}", "{row}"], "it takes YAML files of different names"),
-        (["{row}", "--parallel", "2"], "--parallel 2: local and slurm take it"),
         (["{row}", "--grid", "X"], "--grid 'X'"),
-        (["{row}", "--seeds", "x"], "--seeds x"),
-        (["status", "{row}"], "is not the folder of a sweep"),
         (["cancel", "nowhere"], "is not the folder of a sweep"),
     ],
 )

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from frame_folders import write_folder, write_image, write_lossless
 from PIL import Image
-from PIL.PngImagePlugin import PngInfo
 from stores import TALL, WIDE, frames_of, order, psnr, smooth_picture, store_in
 
 from mgexp.run.folder import CheckDir
@@ -228,31 +227,6 @@ def test_a_copy_has_the_size_of_the_first_image(own, tmp_path):
     frames = frames_of(copy, [0.0, 1 / 30, 2 / 30])
     wanted = FrameFolder(str(own)).frames_at([0.0, 1 / 30, 2 / 30]).pixels
     assert min(psnr(one, other) for one, other in zip(frames, wanted, strict=True)) > 38
-
-
-def test_a_folder_that_cannot_be_copied_is_listed(own, tmp_path):
-    (own / "img_00005.png").write_bytes(b"x")
-    filled = fill_store(store_in(tmp_path), order(own.parent, 96), ["clip"], 1, progress=False)
-    ((name, reason),) = filled.failures
-    assert name == "clip"
-    assert reason.startswith("cannot be decoded")
-
-
-def test_an_image_with_more_text_than_pillow_reads_is_one_error(tmp_path):
-    text = PngInfo()
-    text.add_text("comment", "x" * 2_000_000, zip=True)
-    Image.new("RGB", (4, 4)).save(tmp_path / "1.png", pnginfo=text)
-    with pytest.raises(VideoError, match=r"1\.png: cannot be decoded: Decompressed data too large"):
-        read_image(str(tmp_path / "1.png"))
-
-
-def test_images_of_a_size_that_no_copy_can_have_are_listed(tmp_path):
-    write_image(tmp_path / "videos/clip/1.png", np.zeros((320, 4096, 3), np.uint8))
-    asked = order(tmp_path / "videos", 320)
-    filled = fill_store(store_in(tmp_path), asked, ["clip"], 1, progress=False)
-    ((name, reason),) = filled.failures
-    assert name == "clip"
-    assert reason.startswith("cannot be copied")
 
 
 def png_chunk(name, content):

@@ -2,13 +2,11 @@
 
 import pickle
 
-import av
 import numpy as np
 import pytest
 from decode_files import (
     FILES,
     NUM_FRAMES,
-    REGULAR,
     numbers_on_display,
     random_times,
     write_files,
@@ -18,13 +16,10 @@ from videos import (
     INTRA,
     LONG_GOP,
     TALL,
-    TIME_BASE,
     WIDE,
     decode_all,
     numbers_of,
-    picture,
     write_video,
-    write_wav,
 )
 
 from mgexp.video.frame_folder import FilesAndFolders
@@ -74,24 +69,6 @@ def test_a_file_with_the_wrong_suffix_opens(tmp_path):
     assert numbers_of(frames_at(path.rename(tmp_path / "video.mp4"), [0.55])) == [16]
 
 
-@pytest.mark.parametrize(
-    ("write", "reason"),
-    [
-        (lambda path: None, "cannot be opened: No such file or directory"),
-        (lambda path: path.write_bytes(b""), "cannot be opened: Invalid data"),
-        (lambda path: path.write_text("not a video"), "cannot be opened: Invalid data"),
-        (write_wav, "has no video stream"),
-    ],
-)
-def test_a_file_that_is_no_video_is_a_video_error(tmp_path, write, reason):
-    path = tmp_path / "file.mp4"
-    write(path)
-    with pytest.raises(VideoError) as caught:
-        frames_at(path, [0.0])
-    assert caught.value.path == str(path)
-    assert caught.value.reason.startswith(reason)
-
-
 @pytest.fixture(params=[INTRA, LONG_GOP], ids=["intra", "long_gop"])
 def cut_short(tmp_path, request):
     """A file whose header, at its start, promises 40 frames, of which about half are there."""
@@ -119,28 +96,6 @@ def test_damaged_frames_are_a_video_error(tmp_path):
     path.write_bytes(content)
     with pytest.raises(VideoError, match=r"damaged\.mp4: cannot be decoded"):
         frames_at(path, np.arange(NUM_FRAMES) / 30)
-
-
-def write_two_sizes(path):
-    """One stream of 20 frames of WIDE x TALL pixels and 20 of TALL x TALL."""
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("libx264", rate=30)
-        wide, square = stream.codec_context, av.CodecContext.create("libx264", "w")
-        for encoder, width, numbers in ((wide, WIDE, range(20)), (square, TALL, range(20, 40))):
-            encoder.width, encoder.height, encoder.pix_fmt = width, TALL, "yuv420p"
-            encoder.time_base = TIME_BASE
-            frames = [av.VideoFrame.from_ndarray(picture(n)[:, :width].copy()) for n in numbers]
-            for number, frame in zip(numbers, frames, strict=True):
-                frame.pts, frame.time_base = REGULAR[number], TIME_BASE
-            for packet in [packet for frame in [*frames, None] for packet in encoder.encode(frame)]:
-                packet.stream = stream
-                container.mux(packet)
-
-
-def test_frames_of_two_sizes_are_a_video_error(tmp_path):
-    write_two_sizes(tmp_path / "two.ts")
-    with pytest.raises(VideoError, match=r"changes shape: \(48, 64\), then \(48, 48\)"):
-        frames_at(tmp_path / "two.ts", [0.1, 1.0])
 
 
 def test_an_error_of_the_caller_stays_its_own(folder):

@@ -52,12 +52,6 @@ def test_frames_and_duration_are_those_of_the_file(copies, shard, position):
         assert np.array_equal(part.frames_at(times).pixels, file.frames_at(times).pixels)
 
 
-def test_a_shard_that_is_gone_is_named(copies, shard):
-    shard[0].unlink()
-    with pytest.raises(VideoError, match=r"000003\.tar: cannot be opened: No such file"):
-        path_of(shard, copies, 0)
-
-
 def test_a_shard_that_is_cut_short_fails_from_there_on(copies, shard):
     path, parts = shard
     content = path.read_bytes()

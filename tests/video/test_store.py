@@ -160,13 +160,6 @@ def test_a_folder_that_is_no_store_is_refused(tmp_path):
         StoreIndex(store_in(tmp_path), tmp_path, PyavReader)
 
 
-def test_a_line_that_is_no_video_is_refused(filled, tmp_path):
-    store = store_in(tmp_path)
-    store.manifest_jsonl.write_text('{"path": "a.mp4"}\n')
-    with pytest.raises(InputError, match=r"manifest\.jsonl"):
-        StoreIndex(store, tmp_path / "videos", PyavReader)
-
-
 def test_the_duration_is_that_of_the_video(filled):
     record, index = filled
     with index(record.path) as stored, PyavReader(record.path) as plain:

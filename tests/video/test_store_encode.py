@@ -22,7 +22,7 @@ from videos import GOP_8, LONG_GOP, OPEN_GOP, numbers_of, write_video
 
 from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import VideoError
-from mgexp.video.store import copy_name, distinct_levels, level_size, stamp_of
+from mgexp.video.store import distinct_levels, level_size, stamp_of
 from mgexp.video.store_encode import encode_video
 
 TICKS = {"regular": REGULAR, "irregular": IRREGULAR, "late": [30_000 + tick for tick in REGULAR]}
@@ -110,17 +110,19 @@ def test_a_turned_video_has_copies_that_are_turned_already(tmp_path):
     assert psnr(frames_of(source, [0.5]), frames_of(copies[TALL], [0.5])) > 38
 
 
-@pytest.mark.parametrize("pix_fmt", ["yuvj420p", "yuv444p", "yuv420p10le"])
-def test_other_pixel_formats_keep_their_colours(tmp_path, pix_fmt):
-    source = write_smooth(tmp_path / "a.mp4", pix_fmt=pix_fmt)
+@pytest.mark.parametrize(
+    "colours",
+    [
+        {"pix_fmt": "yuvj420p"},
+        {"pix_fmt": "yuv444p"},
+        {"pix_fmt": "yuv420p10le"},
+        {"colorspace": "bt709"},
+    ],
+)
+def test_other_pixel_formats_keep_their_colours(tmp_path, colours):
+    source = write_smooth(tmp_path / "a.mp4", **colours)
     _, copies = encode(source, TALL)
     assert psnr(frames_of(source, [0.5]), frames_of(copies[TALL], [0.5])) > 36
-
-
-def test_a_tagged_matrix_of_colours_is_kept(tmp_path):
-    source = write_smooth(tmp_path / "a.mp4", colorspace="bt709")
-    _, copies = encode(source, TALL)
-    assert psnr(frames_of(source, [0.5]), frames_of(copies[TALL], [0.5])) > 38
 
 
 def test_a_larger_quantizer_makes_smaller_files(tmp_path):
@@ -169,8 +171,3 @@ def test_size_of_a_level(source, level, size):
 )
 def test_a_small_video_is_stored_once(source, levels, needed):
     assert distinct_levels(*source, levels) == needed
-
-
-def test_copies_are_mp4_files():
-    assert copy_name("a/b.mp4") == "a/b.mp4"
-    assert copy_name("a/b.webm") == "a/b.webm.mp4"

@@ -56,20 +56,15 @@ def times_of_change(folder):
     return {path: (folder / "store" / path).stat().st_mtime_ns for path in copies(folder)}
 
 
-def test_every_video_has_a_copy_at_every_level_and_a_line(videos, tmp_path):
-    assert fill(tmp_path) == store_fill.Filled(5, 0, ())
+@pytest.mark.parametrize("processes", [1, 2])
+def test_every_video_has_a_copy_at_every_level_and_a_line(processes, videos, tmp_path):
+    assert fill(tmp_path, processes=processes) == store_fill.Filled(5, 0, ())
     assert [str(path) for path in copies(tmp_path)] == [
         f"{level}/{name}" for level in (32, 64) for name in NAMES
     ]
     manifest = store_in(tmp_path).read()
     assert sorted(manifest) == NAMES
     assert all(set(video.levels) == {32, 64} for video in manifest.values())
-
-
-def test_processes_make_the_same_store(videos, tmp_path):
-    assert fill(tmp_path, processes=2).num_copied == 5
-    assert sorted(store_in(tmp_path).read()) == NAMES
-    assert len(copies(tmp_path)) == 10
 
 
 def test_nothing_is_done_twice(videos, tmp_path):
@@ -278,17 +273,6 @@ def test_a_full_disk_is_one_error_and_the_store_goes_on_later(videos, tmp_path, 
     assert fill(tmp_path) == store_fill.Filled(3, 2, ())
 
 
-def test_a_full_disk_while_encoding_is_no_failure_of_the_video(videos, tmp_path, monkeypatch):
-    @contextmanager
-    def on_full_disk(path):
-        with open("/dev/full", "wb", buffering=0) as file:  # noqa: PTH123
-            yield file
-
-    monkeypatch.setattr(store_encode, "atomic_file", on_full_disk)
-    with pytest.raises(StoreError, match="is full"):
-        fill(tmp_path)
-
-
 @pytest.mark.parametrize("path", ["/etc/passwd", "../other.mp4", "a/../../b.mp4"])
 def test_files_outside_the_root_are_refused(videos, tmp_path, path):
     with pytest.raises(InputError, match="outside the root folder"):
@@ -305,18 +289,6 @@ def test_a_store_of_other_copies_is_refused(videos, tmp_path):
     fill(tmp_path)
     with pytest.raises(InputError, match="quantizer 2 there, 30 now"):
         fill(tmp_path, quantizer=30)
-
-
-def test_a_folder_with_the_name_of_a_half_written_file_stays(videos, tmp_path):
-    (videos / ".x.tmp").mkdir()
-    shutil.copy(videos / "0.mp4", videos / ".x.tmp" / "0.mp4")
-    assert fill(tmp_path, [".x.tmp/0.mp4"]).num_copied == 1
-    assert fill(tmp_path, [".x.tmp/0.mp4"]) == store_fill.Filled(0, 1, ())
-
-
-def test_a_file_in_the_place_of_the_store_is_refused(videos, tmp_path):
-    with pytest.raises(InputError, match=r"0\.mp4 is not a folder"):
-        fill_store(store_fill.StoreDir(videos / "0.mp4"), order(videos), NAMES, 1, progress=False)
 
 
 def test_a_folder_of_other_files_is_refused(videos, tmp_path):
@@ -380,18 +352,8 @@ def test_every_level_and_their_sum(table):
         ["  short side 160", "1.000"],
         ["  store in all", "4.000"],
     ]
-    assert len(lines) == 6
-
-
-def test_the_processes_share_the_time(table):
-    assert table(2).endswith("encoding takes about 10 min 00 s with 2 processes")
+    assert lines[5].endswith("encoding takes about 10 min 00 s with 2 processes")
 
 
 def test_a_store_that_does_not_fit_is_said(table):
     assert "it does not fit: 3.900 GB are free there" in table(2, 39 * 10**8)
-
-
-def test_a_video_that_vanishes_is_named(table, tmp_path):
-    (tmp_path / "3.mp4").unlink()
-    with pytest.raises(InputError, match=r"/3\.mp4 was there and cannot be read now"):
-        table(2)
