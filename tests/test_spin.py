@@ -44,10 +44,14 @@ def test_it_is_left_alone_after_torch():
     assert fresh("-c", late).stdout.split() == ["None", "True"]
 
 
+QUICKSTART = str(ROOT / "experiments" / "quickstart" / "baseline.yaml")
+
+
 @pytest.mark.parametrize(
     ("tool", "arguments"),
     [
-        ("run_net", ("--cfg", "none.yaml")),
+        # A list that is missing is found after torch is loaded, and a wrong key before.
+        ("run_net", ("--cfg", QUICKSTART, "DATA.TRAIN_LIST", "none.csv")),
         *(
             pytest.param(tool, ("--help",), marks=pytest.mark.slow)
             for tool in ("sweep", "doctor", "plan", "bench_step")

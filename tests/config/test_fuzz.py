@@ -30,7 +30,7 @@ from mgexp.train.setup import build_row_schedule
 TOOL = Path(__file__).parents[2] / "tools" / "show_schedule.py"
 NUM_QUICK, NUM_SLOW = 200, 2500
 MIN_VALID_SHARE = 0.3
-MAX_SECONDS = 10  # a case takes some 20 ms
+MAX_SECONDS = 60  # a case takes some 20 ms, and to count an MViT at every shape some 10 s
 MAX_GROWTH_BYTES = 300 * 2**20
 
 

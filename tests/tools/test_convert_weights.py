@@ -104,7 +104,7 @@ def test_what_does_not_fit_writes_nothing(arguments, message, model, convert, tm
     ("output", "message"),
     [
         ("ours.pkl", "end the name with .safetensors, .pyth, .pt"),
-        ("theirs.pyth", "exists: remove it or choose another name"),
+        ("theirs.pyth", "theirs.pyth exists"),
     ],
 )
 def test_an_output_that_cannot_be_written(output, message, model, convert, tmp_path):
