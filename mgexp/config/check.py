@@ -284,6 +284,6 @@ def differing_keys(
     A list equals a tuple with the same items. If one side lacks a key, `value_of` says what it counts as.
     """
     for key in sorted((first.keys() | second.keys()) - ignored):
-        before, other = (value_of(values, key) for values in (first, second))
-        if before != other:
-            yield key, before, other
+        left, right = value_of(first, key), value_of(second, key)
+        if left != right:
+            yield key, left, right

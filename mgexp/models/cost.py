@@ -54,7 +54,7 @@ def macs_by_shape(
 
 def _attention_macs(inputs: list[Any], _outputs: list[Any]) -> int:
     """Count query × key and weights × value, which fvcore does not know. The arguments are nodes of a trace."""
-    query, key, value = (value_.type().sizes() for value_ in inputs[:3])
+    query, key, value = (node.type().sizes() for node in inputs[:3])
     return int(math.prod(query[:-1]) * key[-2] * (query[-1] + value[-1]))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mgexp.config.keys import Config
 from mgexp.config.load import flatten, load_config
 from mgexp.errors import InputError
 from mgexp.models.build import build_network, channels_last
@@ -48,12 +49,11 @@ class RowSchedule:
         return 1e12 * sum(map(self.clips, shapes)) / sum(map(self.step_flops, shapes))
 
 
-def load_schedule(yaml: Path, num_videos: int | None = None) -> Schedule | None:
-    """Load the schedule of a YAML over so many training videos, by default those of its list or its key.
+def build_known_schedule(cfg: Config, num_videos: int | None = None) -> Schedule | None:
+    """Build the schedule over so many training videos, by default those of the list or of DATA.NUM_VIDEOS.
 
     Return None if their number is unknown. Raises InputError for an impossible schedule.
     """
-    cfg = load_config(yaml)
     num, problems = build_num_videos(cfg, num_videos)
     return None if problems else build_row_schedule(cfg, num)
 
@@ -74,12 +74,12 @@ def load_schedules(
         if len(numbers) > 1:
             continue
         try:
-            schedule = load_schedule(yaml, min(numbers, default=None))
+            cfg = load_config(yaml)
+            schedule = build_known_schedule(cfg, min(numbers, default=None))
         except InputError as error:
             raise InputError([f"{name}: {problem}" for problem in error.problems]) from error
         if schedule is None:
             continue
-        cfg = load_config(yaml)
         keys = [pair for pair in flatten(cfg) if pair[0].split(".")[0] not in NOT_OF_THE_NETWORK]
         macs = counts.setdefault(tuple(keys), {})
         if new := {*schedule.sizes} - macs.keys():

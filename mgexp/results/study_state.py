@@ -30,7 +30,7 @@ from mgexp.config.study import (
 from mgexp.errors import InputError, listed
 from mgexp.launch.sweep_state import progress_of
 from mgexp.plan.advice import FEW_PHASE_STEPS, FEW_STEPS, has_few_steps
-from mgexp.plan.row_schedules import load_flops, load_schedule
+from mgexp.plan.row_schedules import build_known_schedule, load_flops
 from mgexp.results.collect import RESUMED_WITH_OVERRIDE, Gathered
 from mgexp.results.evidence import judge_margin
 from mgexp.results.load import read_stored
@@ -174,7 +174,7 @@ def few_steps_text(study: Study) -> str:
     for row in study.names:
         # A run reports all that is wrong with the list or the schedule.
         try:
-            schedule = load_schedule(study.yamls[row])
+            schedule = build_known_schedule(load_config(study.yamls[row]))
         except InputError:
             continue
         if schedule and has_few_steps(schedule):

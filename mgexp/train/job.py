@@ -191,7 +191,7 @@ def _train(
             task = build_task(cfg)
             normalizer = Normalizer(cfg.DATA.MEAN, cfg.DATA.STD, device)
             state = build_first_state(cfg, job.initial, precision, device, clock)
-            # Only the result needs them, but what cannot be counted is told now, and not after days.
+            # What cannot be counted is told now, and not at the first evaluation, which may come after hours.
             flops = flops_counter(state.model, schedule) if processes.is_main else None
             model = dist.shared(processes, state.model, in_bf16=cfg.TRAIN.BF16_ALLREDUCE)
             step = build_step(cfg, model, state, task, normalizer, precision)
