@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -65,8 +66,10 @@ def on_device(model: nn.Module, device: torch.device) -> nn.Module:
     return model.to(device)
 
 
+# A start of a run looks at its network several times: at its shapes, costs, batch norm and weights.
+@lru_cache(maxsize=1)
 def build_on_meta(cfg: Config) -> nn.Module:
-    """Build the model without memory for weights, which is fast for any size.
+    """Build the model without memory for weights. The same configuration gives the same object.
 
     Raises ValueError if the configuration describes no model.
     """

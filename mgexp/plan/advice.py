@@ -20,9 +20,9 @@ from mgexp.plan.timing import Stopwatch, measure_steps
 from mgexp.plan.ways import TrainingStep, build_training_step
 from mgexp.run.environment import num_cores
 from mgexp.text import counted
+from mgexp.train.faults import explaining_memory
 from mgexp.train.precision import Precision
 from mgexp.train.precision_check import check_precision
-from mgexp.train.step import explaining_memory
 
 PAYS = 1.2
 """Smallest speed-up that is worth a change to multigrid. Assumption."""
@@ -82,7 +82,7 @@ def time_gradients(way: TrainingStep, shapes: Sequence[StepShape]) -> dict[StepS
         if device.type == "cpu":
             used = replace(shape, clips=min(shape.clips, CPU_CLIPS), num_bn_groups=1)
             train = way.uncut().gradients
-        with explaining_memory(way.step, shape, lambda: shapes):
+        with explaining_memory(str(shape)):
             timed = measure_steps({"": train}, [used], 1, 1, Stopwatch(device))
         seconds[shape] = timed[""][used].median * shape.clips / used.clips
     return seconds

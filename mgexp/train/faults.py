@@ -42,6 +42,20 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
+@contextmanager
+def explaining_memory(where: str) -> Iterator[None]:
+    """Raise TrainingError, which begins with ``where``, if memory runs out in the training steps of the block."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        keys = "TRAIN.MAX_CLIPS_PER_GPU, TRAIN.ACTIVATION_CHECKPOINTING True, or a smaller TRAIN.BATCH_SIZE"
+        override = "with --override where the run has a checkpoint"
+        message = f"{where}: out of memory: set {keys}, {override} ({first_line(error)})"
+        raise TrainingError(message) from error
+
+
 FAULTS_OF_FILES = frozenset(
     (
         *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES),

@@ -9,7 +9,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -20,14 +19,15 @@ from mgexp.data.loader import DeviceBatches
 from mgexp.dist import Processes
 from mgexp.errors import TrainingError
 from mgexp.models.layers import Draws
-from mgexp.multigrid.schedule import Schedule, StepPlan, StepShape, step_counts
+from mgexp.multigrid.schedule import Schedule, StepPlan, StepShape
 from mgexp.optim.build import set_rates
 from mgexp.run.clock import Clock, StepTimer
 from mgexp.run.log import LOGGER, Progress, StepRecord
 from mgexp.run.other_programs import OtherPrograms
 from mgexp.stop import Interrupted, StopRequest
 from mgexp.train.checkpoint import CALMER, State
-from mgexp.train.step import TrainStep, check_clips, explaining_memory, seed_step
+from mgexp.train.faults import explaining_memory
+from mgexp.train.step import TrainStep, check_clips, seed_step
 
 MAX_SETTLE_SECONDS = 5.0
 """The longest time between two settlements, in seconds (see ``Loop``).
@@ -153,14 +153,12 @@ class Loop:
         set_rates(self.state.optimizer, plan.lr, plan.decay_factor)
         seed_step(self.seed, plan.step)
         first_clip = self.processes.rank * plan.clips // self.processes.count
+        draws = Draws(self.seed, plan.step, first_clip)
         shape = StepShape(plan.frames, plan.crop, len(batch.clips), plan.num_bn_groups)
-        shapes, where = (
-            partial(step_counts, self.schedule),
-            f"step {plan.step} (epoch {plan.epoch:.2f}): ",
-        )
-        with explaining_memory(self.train_step, shape, shapes, where):
-            draws = Draws(self.seed, plan.step, first_clip)
-            loss = self.train_step(batch, plan.num_bn_groups, draws)
+        with explaining_memory(f"step {plan.step} (epoch {plan.epoch:.2f}), {shape}"):
+            loss = self.train_step.backward(batch, plan.num_bn_groups, draws)
+            self.train_step.clip_gradients()
+            self.train_step.update()
             if self.state.average:
                 self.state.average.update(plan.step + 1)
         pending.timer.computed()

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any
 
 import yaml
@@ -50,8 +49,8 @@ SAME_STATE = {"lamb", "pmd_lamb"}
 NUM_DRAWS = 8
 """How many videos at the start of the stream to compare. We assume that other code, or another
 torch, draws a different video at one of these places."""
-MOST_PHASES = 6
-"""A message lists at most this many changed phases. One more training video changes all phases."""
+MOST_CHANGES = 6
+"""A message lists at most this many changed values. One more training video changes all phases."""
 
 Values = Mapping[str, Any]
 
@@ -387,30 +386,27 @@ def _phase_values(schedule: Schedule, phase: Phase, has_batchnorm: bool) -> dict
 
 
 def differences(saved: Values, now: Values) -> list[str]:
-    own = {name: value for name, value in now.items() if name != "phases"}
-    sentences = [f"schedule: {text}" for text in _changes(saved, own)]
-    phases = []
-    for number, (old, new) in enumerate(zip_longest(saved["phases"], now["phases"])):
-        if old is None or new is None:
-            phases.append(f"phase {number} is {'new' if old is None else 'gone'}")
-        elif changes := [*_changes(old, new)]:
-            phases.append(f"phase {number}: {', '.join(changes)}")
-    if phases:
-        sentences.append(f"schedule: {listed(phases, MOST_PHASES, separator='; ')}")
-    return sentences
-
-
-def _changes(old: Values, new: Values) -> Iterator[str]:
-    """Yield each value that differs.
-
-    The last bits of a learning rate may differ: they are rounding.
-    """
-    for name, value in new.items():
+    """List the values of two fingerprints that differ, the first ones of many."""
+    old, new = dict(_flat(saved)), dict(_flat(now))
+    changes = [
+        f"{name}: {old[name]} before, now {new.get(name, 'gone')}"
         # A value that an older checkpoint lacks cannot be compared, so it counts as equal.
-        before = old.get(name, value)
-        if isinstance(before, float) and isinstance(value, float):
-            is_same = math.isclose(before, value, rel_tol=1e-9)
-        else:
-            is_same = before == value
-        if not is_same:
-            yield f"{name}: {before} before, now {value}"
+        for name in old
+        if not _is_same(old[name], new.get(name))
+    ]
+    return [f"schedule: {listed(changes, MOST_CHANGES, separator='; ')}"] if changes else []
+
+
+def _flat(fingerprint: Values) -> Iterator[tuple[str, Any]]:
+    for name, value in fingerprint.items():
+        if name != "phases":
+            yield name, value
+    for number, phase in enumerate(fingerprint["phases"]):
+        yield from ((f"phase {number}, {name}", value) for name, value in phase.items())
+
+
+def _is_same(old: object, new: object) -> bool:
+    # The last bits of a learning rate may differ: they are rounding.
+    if isinstance(old, float) and isinstance(new, float):
+        return math.isclose(old, new, rel_tol=1e-9)
+    return old == new

@@ -10,7 +10,7 @@ import hashlib
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -26,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 from mgexp.config.keys import Config
 from mgexp.data.clips import Batch
 from mgexp.dist import Processes
-from mgexp.errors import InputError, TrainingError, first_line, listed
+from mgexp.errors import InputError, listed
 from mgexp.models.layers import Draws, set_draws
 from mgexp.multigrid.batchnorm import grouped_layers, one_sample, set_num_groups, share_statistics
 from mgexp.multigrid.schedule import StepShape
@@ -34,7 +34,7 @@ from mgexp.run.clock import Clock
 from mgexp.run.log import LOGGER, progress_bar
 from mgexp.text import counted
 from mgexp.train.checkpoint import State
-from mgexp.train.faults import is_out_of_memory
+from mgexp.train.faults import explaining_memory
 from mgexp.train.mixing import Mixing, is_mixed
 from mgexp.train.precision import Precision
 from mgexp.train.task import Loss, Task
@@ -224,14 +224,8 @@ class TrainStep:
         ``draws`` belongs to the first clip of ``batch``. Raises ValueError if a BN group exceeds ``max_clips``.
         """
         loss = self.backward(batch, num_bn_groups, draws)
-        if self.max_grad_norm:
-            # In fp16 the gradients are still multiplied by the loss scale, so we undo that before
-            # we compare their norm.
-            self.scaler.unscale_(self.optimizer)
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)
-        # This calls optimizer.step(), unless gradients in fp16 overflowed.
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
+        self.clip_gradients()
+        self.update()
         return loss
 
     def backward(self, batch: Batch, num_bn_groups: int, draws: Draws) -> Tensor:
@@ -246,6 +240,19 @@ class TrainStep:
         if isinstance(self.model, DistributedDataParallel) and num_bn_groups > 0:
             share_statistics(self.model)
         return torch.stack(losses).sum()
+
+    def clip_gradients(self) -> None:
+        """Scale the gradients down to ``max_grad_norm`` if their norm is larger."""
+        if self.max_grad_norm:
+            # In fp16 the gradients are still multiplied by the loss scale, so we undo that before
+            # we compare their norm.
+            self.scaler.unscale_(self.optimizer)
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)
+
+    def update(self) -> None:
+        """Take a step of the optimizer, unless gradients in fp16 overflowed."""
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
 
     def parts(self, clips: int, num_bn_groups: int) -> tuple[MicroBatch, ...]:
         """Cut a mini-batch into the parts that go through the network one after the other."""
@@ -363,41 +370,6 @@ def compiled(model: nn.Module, mode: Mode, num_graphs: int) -> Iterator[None]:
         yield
 
 
-def shape_message(
-    reason: str, shape: StepShape, shapes: Iterable[StepShape], step: TrainStep
-) -> str:
-    """Say in one sentence that ``shape``, one of the schedule's ``shapes``, did not fit, and which keys to set."""
-    at_once = max(part.clips for part in step.parts(shape.clips, shape.num_bn_groups))
-    size = shape.clips // max(1, step.num_pieces(shape.clips, shape.num_bn_groups))
-    half = at_once // size // 2 * size
-    remedies = "TRAIN.ACTIVATION_CHECKPOINTING True, or a smaller TRAIN.BATCH_SIZE"
-    # If another shape could not be cut like that, the next start would stop with another error.
-    if half and not any(split_problems(shapes, half, step.has_batchnorm, step.in_pairs)):
-        guess = f"TRAIN.MAX_CLIPS_PER_GPU {half} (half as many, in whole pieces)"
-        remedies = f"{guess}, or {remedies}"
-    return (
-        f"out of memory at a mini-batch of {shape}, of which {at_once} clips went through the network at once: "
-        f"set {remedies}, with --override where the run has a checkpoint ({reason})"
-    )
-
-
-@contextmanager
-def explaining_memory(
-    step: TrainStep, shape: StepShape, shapes: Callable[[], Iterable[StepShape]], where: str = ""
-) -> Iterator[None]:
-    """Raise TrainingError, with the shape and the keys to set, if memory runs out in the block.
-
-    ``shapes``: gives those of the schedule. ``where``: what the message begins with.
-    """
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        text = shape_message(first_line(error), shape, shapes(), step)
-        raise TrainingError(where + text) from error
-
-
 def warm_up(step: TrainStep, shapes: Sequence[StepShape], task: Task, progress: bool) -> None:
     """Run forward and backward on black clips of each shape. Weights, statistics and draws stay the same.
 
@@ -415,7 +387,7 @@ def warm_up(step: TrainStep, shapes: Sequence[StepShape], task: Task, progress: 
             clips = torch.zeros(size, dtype=torch.uint8, device=device).permute(0, 4, 1, 2, 3)
             flipped = torch.arange(shape.clips, device=device) % 2 == 0
             batch = Batch(clips, task.no_labels(shape.clips, device), (), flipped=flipped)
-            with explaining_memory(step, shape, lambda: shapes, "before the first step: "):
+            with explaining_memory(f"before the first step, {shape}"):
                 step.backward(batch, shape.num_bn_groups, Draws(seed=0, step=0))
             bar.update()
     step.optimizer.zero_grad(set_to_none=True)

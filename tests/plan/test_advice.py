@@ -93,9 +93,7 @@ def test_a_shape_that_does_not_fit_is_one_message(tmp_path, monkeypatch):
     way = build_training_step(tiny_config(tmp_path), CPU)
     monkeypatch.setattr("mgexp.plan.advice.measure_steps", fail)
     shapes = [StepShape(4, 16, 32, 8), StepShape(8, 32, 4, 1)]
-    with pytest.raises(
-        TrainingError, match=r"mini-batch of 32x4x16², .* set TRAIN.MAX_CLIPS_PER_GPU 16 "
-    ):
+    with pytest.raises(TrainingError, match="32x4x16²: out of memory"):
         time_gradients(way, shapes)
 
 

@@ -86,8 +86,7 @@ def test_memory_that_is_too_small_for_a_shape(cfg, output, tmp_path):
         assert run.ends() == 1
         (message,) = run.messages
         assert run.said.splitlines()[-1] == message
-    assert "step 0 (epoch 0.00): out of memory at a mini-batch of 256x2x16²" in message
-    assert "set TRAIN.MAX_CLIPS_PER_GPU 128 (half as many, in whole pieces)" in message
+    assert "step 0 (epoch 0.00), 256x2x16²: out of memory" in message
     # Torch's allocator or oneDNN fails, whichever needs memory at the moment when the limit is met.
     assert re.search(r"can't allocate memory: you|could not (create|execute) a primitive", message)
 

@@ -2,23 +2,16 @@
 
 import errno
 import os
-from dataclasses import replace
 
 import pytest
 import torch
-import torch.nn.functional as F
-from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from mgexp.data.loader import EXIT_NOT_HANDED_ON
 from mgexp.data.time_limit import EXIT_HUNG, VideoFailure, write_failure
 from mgexp.errors import TrainingError
-from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
-from mgexp.multigrid.schedule import StepShape
 from mgexp.run.folder import RunDir
 from mgexp.train.faults import explaining_faults, explanation, is_out_of_memory
-from mgexp.train.mixing import Mixing
-from mgexp.train.step import TrainStep, shape_message
 
 
 def error_of(number, name="x.pt"):
@@ -177,43 +170,3 @@ CPU_ERROR = (
 )
 def test_errors_of_memory_are_recognised(error, wanted):
     assert is_out_of_memory(error) is wanted
-
-
-WITH_BN, WITHOUT_BN = GroupedBatchNorm3d(3), nn.Linear(3, 3)
-SHAPE = StepShape(frames=2, crop=16, clips=64, num_bn_groups=8)
-
-
-def message(model, shape=SHAPE, others=(), **settings):
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    step = TrainStep(model, optimizer, F.cross_entropy, None, **settings)
-    return shape_message("why", shape, (shape, *others), step)
-
-
-def test_the_message_of_a_shape_that_does_not_fit():
-    assert message(WITH_BN) == (
-        "out of memory at a mini-batch of 64x2x16², of which 64 clips went through the network at once: set "
-        "TRAIN.MAX_CLIPS_PER_GPU 32 (half as many, in whole pieces), or TRAIN.ACTIVATION_CHECKPOINTING True, "
-        "or a smaller TRAIN.BATCH_SIZE, with --override where the run has a checkpoint (why)"
-    )
-
-
-@pytest.mark.parametrize(
-    ("model", "groups", "settings", "said"),
-    [
-        (WITH_BN, 8, {"max_clips": 24}, "MAX_CLIPS_PER_GPU 8 (half"),
-        (WITHOUT_BN, 8, {"max_clips": 4}, "MAX_CLIPS_PER_GPU 2 (half"),
-        (WITHOUT_BN, 1, {}, "MAX_CLIPS_PER_GPU 32 (half"),
-        (WITHOUT_BN, 1, {"max_clips": 6, "mixing": Mixing(0.8, 0.0)}, "MAX_CLIPS_PER_GPU 2 (half"),
-        (WITH_BN, 1, {}, "at once: set TRAIN.ACTIVATION_CHECKPOINTING"),
-        (WITH_BN, -2, {}, "at once: set TRAIN.ACTIVATION_CHECKPOINTING"),
-    ],
-)
-def test_half_as_many_clips_are_whole_pieces(model, groups, settings, said):
-    """A piece is a BN group, and without BN a clip or a pair of mixup."""
-    assert said in message(model, replace(SHAPE, num_bn_groups=groups), **settings)
-
-
-def test_a_number_that_another_shape_cannot_have_is_not_said():
-    """Its groups have 64 clips."""
-    coarse = StepShape(frames=2, crop=8, clips=256, num_bn_groups=4)
-    assert "MAX_CLIPS_PER_GPU" not in message(WITH_BN, others=(coarse,))
