@@ -1,12 +1,7 @@
-"""What only a GPU does, on a GPU that computes nothing: on which device tensors are, and what waits for what.
-
-docs/gpu.md names the test of each branch.
-"""
+"""What only a GPU does, on a GPU that computes nothing: on which device tensors are, and what waits for what."""
 
 from __future__ import annotations
 
-import ast
-import re
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -58,24 +53,6 @@ MODELS = {
     "I3D": {"MODEL.MODEL_NAME": "I3D", "RESNET.DEPTH": 50},
     "TSM": {"MODEL.MODEL_NAME": "TSM", "RESNET.DEPTH": 50},
 }
-
-
-def test_the_page_names_every_branch_and_tests_that_exist():
-    page = (ROOT / "docs/gpu.md").read_text(encoding="utf-8")
-    tests = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("tests/**/*.py"))
-    named = re.findall(r"`(test_\w+)`", page)
-    assert len(named) > 30
-    assert [name for name in named if f"def {name}(" not in tests] == []
-    branch = re.compile(r"""torch\.cuda\.|type [!=]= "(cuda|cpu)\"""")
-    branches = {
-        (path.relative_to(ROOT).as_posix(), getattr(node, "name", "outside of functions"))
-        for path in ROOT.glob("mgexp/**/*.py")
-        for text in [path.read_text(encoding="utf-8")]
-        if branch.search(text)
-        for node in ast.parse(text).body
-        if branch.search(ast.get_source_segment(text, node))
-    }
-    assert {*re.findall(r"`(mgexp/\S+\.py)` `(\w+)`", page)} == branches
 
 
 @pytest.mark.parametrize("model", MODELS)
