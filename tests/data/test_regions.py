@@ -111,6 +111,7 @@ def test_memory_is_planned_for_the_largest_region(tmp_path):
     assert build_region_side(tiny_config(tmp_path)) is None
 
 
+@pytest.mark.slow
 def test_a_run_trains_alike_wherever_its_clips_are_made(tiny_data, tmp_path):
     keys = {**data_keys(tiny_data), "AUG.COLOR_JITTER": 0.4, "AUG.RANDAUGMENT_OPS": 1}
     cfg = write_config(tmp_path / "tiny.yaml", keys)

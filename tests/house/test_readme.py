@@ -148,6 +148,7 @@ def place(tmp_path, tiny_data, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", RUN_HERE, ids=" ".join)
 def test_a_command_that_needs_seconds_runs(words, place, capsys, own_code):
     name, *own = words

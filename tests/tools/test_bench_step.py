@@ -26,6 +26,7 @@ def arguments(tmp_path):
     return lambda *others: ["--cfg", str(cfg), *small, *map(str, others)]
 
 
+@pytest.mark.slow
 def test_it_measures_every_way_at_the_base_shapes(bench, arguments, tmp_path, capsys):
     output = tmp_path / "steps.json"
     assert bench.main(arguments("--base-shapes", "--output", output)) == 0

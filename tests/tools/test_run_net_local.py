@@ -88,6 +88,7 @@ def test_a_local_run_stops_saved(number, cfg, output, finished_run, main, tmp_pa
     assert_bit_identical(output, finished_run)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hangups_reach_us")
 def test_a_local_run_continues_when_its_terminal_is_closed(cfg, output, finished_run, tmp_path):
     """A terminal that is closed sends SIGHUP to all processes that it started."""
@@ -103,6 +104,7 @@ def test_a_local_run_continues_when_its_terminal_is_closed(cfg, output, finished
     assert_bit_identical(output, finished_run)
 
 
+@pytest.mark.slow
 def test_what_a_local_run_cannot_do_is_its_exit_code(cfg, output, data, main, capfd):
     (data / "train3.mp4").write_bytes(b"no video")
     pairs = ("DATA.PATH_PREFIX", data, "DATA.TRAIN_LIST", data / "train.txt")

@@ -35,7 +35,7 @@ def test_a_killed_run_ends_with_the_same_bits(
 
 
 @pytest.mark.parametrize(
-    "step", [0, 4, pytest.param(3, marks=pytest.mark.slow), pytest.param(8, marks=pytest.mark.slow)]
+    "step", [0, *(pytest.param(step, marks=pytest.mark.slow) for step in (3, 4, 8))]
 )
 def test_a_terminated_run_saves_and_ends_with_the_same_bits(
     step, finished_run, cfg, output, main, monkeypatch
@@ -51,6 +51,7 @@ def test_a_terminated_run_saves_and_ends_with_the_same_bits(
     assert [line["step"] for line in read_lines(output / "evaluations.jsonl")] == [5, NUM_STEPS]
 
 
+@pytest.mark.slow
 def test_a_signal_to_the_whole_group_saves_too(finished_run, cfg, output, main, tmp_path):
     """torchrun, timeout and Slurm also signal the loader's workers."""
     with started(command(cfg, output, "DATA_LOADER.NUM_WORKERS", 2), tmp_path) as run:

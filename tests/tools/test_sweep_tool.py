@@ -119,6 +119,7 @@ def test_bad_calls(words, message, sweep, rows, folder, capsys):
     assert not folder.exists()
 
 
+@pytest.mark.slow
 def test_a_second_call_runs_what_is_missing_with_the_code_of_the_first(
     sweep, rows, folder, finished_run, capfd, tmp_path
 ):

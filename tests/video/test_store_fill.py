@@ -173,7 +173,7 @@ def test_a_video_that_changed_and_fails_keeps_no_old_copies(videos, tmp_path):
     assert not list(store_in(tmp_path).root.rglob("2.mp4"))
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_video_that_crashes_or_hangs_its_decoder_is_named_and_the_others_are_copied(
     videos, tmp_path, monkeypatch, processes
 ):
