@@ -28,7 +28,6 @@ import numpy as np
 
 from mgexp.video.reader import TOLERANCE_SECONDS, Cut, Frames, Times, VideoError, whole
 from mgexp.video.rgb import RgbConverter, displayed_size, quarter_turns
-from mgexp.video.shards import is_part
 
 # ruff: noqa: ANN401 (the objects of PyAV are untyped here)
 
@@ -51,7 +50,7 @@ class PyavReader:
         self.path = path
         self._container: Any = None
         with as_video_error(path, "cannot be opened"):
-            if path.lower().endswith((".mp4", ".m4v", ".mov")) or is_part(path):
+            if path.lower().endswith((".mp4", ".m4v", ".mov")):
                 # This fails where the file is not what its name says. FFmpeg then finds out what it is.
                 with suppress(*AV_ERRORS):
                     self._container = _opened_by_header(path)

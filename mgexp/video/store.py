@@ -3,7 +3,6 @@
     <store>/store.json              how the copies are encoded
     <store>/manifest.jsonl          a line per video: its size, its time of change, its copies
     <store>/<short side>/<path>     a copy, an ordinary .mp4 file; <path> is the path below the root of the videos
-    <store>/<short side>/<n>.tar    copies that an earlier version packed into one file: see shards.py
 
 In a long-GOP file most frames refer to others, so reading a few frames costs nearly as much as reading many. In
 a copy every frame is coded by itself, and a small copy has few pixels. So the cost of loading follows frames ×
@@ -36,33 +35,31 @@ from mgexp.video.reader import (
     VideoError,
     whole,
 )
-from mgexp.video.shards import Part, part_path
 
 Item = TypeVar("Item")
 GONE = (FileNotFoundError, NotADirectoryError)
 """Errors of a video that is not there. With another error, as in a closed folder, nobody knows whether it is."""
-_NO_PARTS: Mapping[int, Any] = {}
-"""One object for all videos whose copies are files."""
 
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy of a video: its size in pixels and in bytes, and its place in a shard; None if it is a file."""
+    """A copy of a video: its size in pixels and in bytes."""
 
     height: int
     width: int
     size_bytes: int
-    part: Part | None = None
 
     def line(self) -> dict[str, Any]:
         """Return what a line of the manifest says about the copy; ``asdict`` takes several times as long."""
-        return {**self.__dict__, "part": self.part and self.part.__dict__}
+        return {**self.__dict__}
 
     @classmethod
     def from_line(cls, line: Mapping[str, Any]) -> Copy:
         """Read a copy of a line of the manifest. Raises TypeError if it is none."""
-        part = line.get("part")
-        return cls(**{**line, "part": part and Part(**part)})
+        # An earlier version could pack copies into tar files, and wrote where each lay.
+        if line.get("part"):
+            raise TypeError("its copy is in a tar file of an earlier version")
+        return cls(line["height"], line["width"], line["size_bytes"])
 
 
 @dataclass(frozen=True)
@@ -123,7 +120,7 @@ class Entry:
 
     It is small, because the index of a large data set holds 240,000 of them. ``short_sides``:
     (level, pixels of the short side of its copy), ascending by pixels, because the copy of a small
-    video may be smaller than its level. ``parts``: (place, bytes) of the copies that lie in shards, by level.
+    video may be smaller than its level.
     """
 
     size_bytes: int
@@ -132,23 +129,17 @@ class Entry:
     height: int
     width: int
     short_sides: tuple[tuple[int, int], ...]
-    parts: Mapping[int, tuple[Part, int]]
     is_folder: bool
 
     @classmethod
     def from_line(cls, line: Mapping[str, Any]) -> Entry:
         """Read a line of the manifest. Raises KeyError or TypeError if it is not such a line."""
-        copies = {int(level): copy for level, copy in line["levels"].items()}
-        sides = [(level, min(copy["height"], copy["width"])) for level, copy in copies.items()]
-        parts = {
-            level: (Part(**copy["part"]), copy["size_bytes"])
-            for level, copy in copies.items()
-            if copy.get("part")
-        }
+        copies = {int(level): Copy.from_line(copy) for level, copy in line["levels"].items()}
+        sides = [(level, min(copy.height, copy.width)) for level, copy in copies.items()]
         return cls(
             *(line["stamp"]["size_bytes"], line["stamp"]["mtime_ns"]),
             *(line["duration_seconds"], line["height"], line["width"]),
-            *(tuple(sorted(sides, key=lambda pair: (pair[1], pair[0]))), parts or _NO_PARTS),
+            tuple(sorted(sides, key=lambda pair: (pair[1], pair[0]))),
             line.get("is_folder", False),
         )
 
@@ -166,9 +157,6 @@ class StoreDir(Folder):
     def copy(self, level: int, path: str) -> Path:
         """Return where the copy of a video lies; ``path`` is relative to the root of the videos."""
         return self.root / str(level) / copy_name(path)
-
-    def shard(self, level: int, number: int) -> Path:
-        return self.root / str(level) / f"{number:06d}.tar"
 
     def read(self) -> dict[str, StoredVideo]:
         """Read the manifest, by path. Raises InputError if there is no store, or if a line is not of a store."""
@@ -311,13 +299,7 @@ class StoreIndex:
                 problem = "is gone, and its copies have fewer pixels than this clip needs"
                 raise VideoError(path, problem)
             return self._open_file(path)
-        name = self._root.name(path)
-        packed = self._entries[name].parts.get(level)
-        if packed is None:
-            return self._open_file(str(self._store.copy(level, name)))
-        part, size_bytes = packed
-        shard = str(self._store.shard(level, part.shard).absolute())
-        return self._open_file(part_path(shard, copy_name(name), part, size_bytes))
+        return self._open_file(str(self._store.copy(level, self._root.name(path))))
 
 
 @dataclass(frozen=True)

@@ -295,9 +295,6 @@ def _levels_to_make(
 
 def _is_whole(store: StoreDir, path: str, level: int, copy: Copy) -> bool:
     try:
-        if copy.part is not None:
-            shard_bytes = store.shard(level, copy.part.shard).stat().st_size
-            return shard_bytes >= copy.part.offset + copy.size_bytes
         return store.copy(level, path).stat().st_size == copy.size_bytes
     except OSError:
         return False

@@ -6,9 +6,8 @@ from dataclasses import replace
 import accuracy_by_shape
 import pytest
 import torch
-from accuracy_by_shape import build_evaluation, chance_of, share_kept, strides
+from accuracy_by_shape import build_evaluation, share_kept
 from tiny import data_keys, tiny_config, write_config
-from torch import nn
 
 from mgexp.data.loader import build_view_loader
 from mgexp.dist import Processes
@@ -35,13 +34,6 @@ def test_at_the_full_shape_the_scores_are_those_of_the_finished_model(run):
         logits = [predictor.model(predictor.normalizer(batch.clips)) for batch in views]
     found = build_evaluation(cfg, inputs, predictor, (8, 32))
     torch.testing.assert_close(found.scores, torch.cat(logits).softmax(1), rtol=1e-4, atol=1e-5)
-
-
-def test_a_network_that_predicts_is_exported_as_it_was_made(run):
-    """The dilation that training sets on a CPU would go into the files of tools/export.py."""
-    _, _, predictor = run
-    convolutions = [one for one in predictor.model.modules() if isinstance(one, nn.Conv3d)]
-    assert {one.dilation for one in convolutions} == {(1, 1, 1)}
 
 
 def test_a_coarse_shape_has_statistics_of_its_own_and_the_model_keeps_its(run):
@@ -75,19 +67,6 @@ def test_the_tool_writes_a_line_for_every_shape(
     first, *others = json.loads(capsys.readouterr().out)
     assert first == {"frames": 8, "crop": 32, "accuracy": 90.0, "kept": 1.0}
     assert len(others) == 7 and {one["kept"] for one in others} == {0.25}
-
-
-def test_coarse_clips_show_as_much_time_as_full_ones(run):
-    _, inputs, _ = run
-    assert strides(inputs.schedule)[8, 32] == 1
-    assert strides(inputs.schedule)[2, 23] == 4
-
-
-def test_chance_is_the_most_frequent_class():
-    assert chance_of(torch.tensor([0, 2, 2, 1])) == 0.5
-    # Many labels: 3 of 4 and 1 of 4 videos; no video has the third class.
-    labels = torch.tensor([[1.0, 0, 0], [1, 1, 0], [1, 0, 0], [0, 0, 0]])
-    assert chance_of(labels) == 0.5
 
 
 def test_the_share_kept_is_that_above_chance():

@@ -5,8 +5,6 @@ import bench_videos
 import pytest
 from bench_videos import make_bench_videos
 
-from mgexp.video.store import StoreDir
-
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
@@ -27,17 +25,3 @@ def test_a_video_is_of_the_usual_form(made):
     assert sum(keys) == 2  # a long group of pictures
     kilobits_per_second = (made.root / "0.mp4").stat().st_size * 8 / 10 / 1000
     assert 300 < kilobits_per_second < 900
-
-
-def test_the_store_has_a_copy_for_each_crop(made):
-    video = StoreDir(made.store).read()["0.mp4"]
-    assert sorted(video.levels) == [160, 224, 320]
-    # A real clip of this size has 8.1 kB a frame.
-    assert 6_000 < video.levels[320].size_bytes / 300 < 12_000
-
-
-def test_what_is_there_is_kept(made, monkeypatch):
-    monkeypatch.setattr(bench_videos, "NUM_VIDEOS", 1)
-    before = (made.root / "0.mp4").stat().st_mtime_ns
-    assert make_bench_videos(made.root.parent, progress=False) == made
-    assert (made.root / "0.mp4").stat().st_mtime_ns == before

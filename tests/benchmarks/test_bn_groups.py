@@ -6,7 +6,6 @@ import bn_groups
 import torch
 from tiny import write_config
 
-from mgexp.multigrid import batchnorm
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 
 CPU = torch.device("cpu")
@@ -37,28 +36,3 @@ def test_at_once_the_graph_has_as_many_nodes_for_any_number_of_groups():
     assert nodes(2, at_once=True) == nodes(8, at_once=True) > 10
     few, more, many = (nodes(groups, at_once=False) for groups in (2, 4, 8))
     assert many - more == 2 * (more - few) > 0
-
-
-def test_operators_are_counted_without_views():
-    with bn_groups.Operators() as found:
-        (torch.ones(2, 3).view(3, 2) + 1).t()
-    assert found.count == 2  # ones and add
-
-
-def test_the_way_is_chosen_for_a_block():
-    before = batchnorm.folds
-    with bn_groups.normalising(at_once=True):
-        assert batchnorm.folds(CPU, 2)
-    assert batchnorm.folds is before
-
-
-def test_a_network_is_plain_again_after_its_nodes_were_counted(tmp_path):
-    norm = GroupedBatchNorm3d(2)
-    norm.compile()
-    bn_groups.uncompiled(norm)
-    assert norm._compiled_call_impl is None
-
-
-def test_bad_numbers_are_refused(capsys):
-    assert bn_groups.main(["--groups", "0"]) == 2
-    assert "--groups 0: give 1 or more" in capsys.readouterr().err

@@ -2,32 +2,23 @@
 
 import itertools
 import json
-import math
-from types import SimpleNamespace
 
 import gradient_noise
 import pytest
 import torch
 import torch.nn.functional as F
 from gradient_noise import (
-    NUM_BLOCKS,
     NUM_GROUPS,
-    first_points,
     gradient_and_noise,
     linear_limit,
     measure_noise,
-    noise_requests,
     noise_scale,
 )
-from tiny import VIT, data_keys, tiny_config, write_config, write_dataset
+from tiny import data_keys, write_config
 from torch import nn
 
 from mgexp.data.clips import Batch
-from mgexp.errors import TrainingError
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
-from mgexp.multigrid.schedule import StepShape
-from mgexp.registry import MODELS
-from mgexp.train.setup import build_row_schedule
 from mgexp.train.step import Normalizer, TrainStep
 
 VALUES = torch.tensor([[1.0, 0.0], [3.0, -2.0], [0.5, 4.0]], dtype=torch.float64)
@@ -57,22 +48,6 @@ def blocks_of(gradients, num_groups):
     return [block.sum(0) for block in blocks], [float(block.square().sum()) for block in blocks]
 
 
-def test_all_pairs_of_groups_count():
-    """|G|² is the mean product of two gradients, tr Σ their variance, here times the 4 clips of a group."""
-    gradients = torch.tensor([[2.0, 1.0], [1.0, 1.0], [3.0, 0.0], [1.0, 2.0]], dtype=torch.float64)
-    pairs = [float(a @ b) for a, b in itertools.permutations(gradients, 2)]
-    noise = 4 * float(gradients.var(0).sum())
-    found = noise_scale(*blocks_of(gradients, 2), num_groups=2, clips=4)
-    assert found.clips == pytest.approx(noise / (sum(pairs) / 12))
-    assert found.num_clips == 16
-
-
-def test_gradients_that_are_not_finite_have_no_noise_scale():
-    gradients = torch.tensor([[2.0, 1.0], [1.0, math.nan], [3.0, 0.0], [1.0, 2.0]])
-    with pytest.raises(TrainingError, match="not finite"):
-        noise_scale(*blocks_of(gradients, 2), num_groups=2, clips=4)
-
-
 def regression_gradients(num_groups, clips, apart, sigma, generator):
     """Gradients of ½(xᵀw − y)² for y = xᵀv + noise and x of unit variances, as means over groups."""
     x = torch.randn(num_groups, clips, len(apart), dtype=torch.float64, generator=generator)
@@ -96,20 +71,6 @@ def test_noise_scale_of_a_linear_regression():
     assert float(values.mean()) == pytest.approx(wanted, rel=0.03)
     assert sum(one.low < wanted < one.high for one in found) >= 180
     assert float(values.std()) == pytest.approx(sum(one.error for one in found) / 200, rel=0.2)
-
-
-def test_a_gradient_that_is_lost_in_noise_has_no_upper_limit():
-    generator = torch.Generator().manual_seed(1)
-    gradients = torch.randn(80, 100, dtype=torch.float64, generator=generator)
-    found = noise_scale(*blocks_of(gradients, 8), num_groups=8, clips=8)
-    assert found.high == math.inf and found.low > 640
-    assert str(found).endswith("to any number)")
-
-
-def test_without_noise_the_scale_is_0():
-    gradients = torch.ones(8, 3, dtype=torch.float64) + torch.tensor([[1e-6], [-1e-6]] * 4)
-    found = noise_scale(*blocks_of(gradients, 2), num_groups=2, clips=8)
-    assert 0 < found.clips < 1e-9
 
 
 def test_linear_scaling_holds_up_to_one_and_a_half_times_the_best_rate():
@@ -151,37 +112,6 @@ def test_the_noise_of_a_network_is_that_of_its_gradients():
     assert (found.clips, found.error) == pytest.approx((wanted.clips, wanted.error), rel=1e-3)
     assert found.num_clips == 3 * NUM_GROUPS * 4
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-
-
-def test_clips_of_the_noise_are_any_videos_at_the_shape_of_training(tmp_path):
-    """1,000 draws of 24 videos: within one group of 4 clips a video may come twice, which no epoch would allow."""
-    schedule = build_row_schedule(tiny_config(tmp_path), 24)
-    requests = noise_requests(schedule, StepShape(2, 23, 32, 8), clips=4, seed=3)
-    assert (len(requests), {len(row) for row in requests}) == (NUM_BLOCKS * NUM_GROUPS, {4})
-    assert {(r.frames, r.crop, r.stride_range) for row in requests for r in row} == {(2, 23, (1, 4))}  # fmt: skip
-    assert len({r.seed for row in requests for r in row}) == NUM_BLOCKS * NUM_GROUPS * 4
-    assert {r.index for row in requests for r in row} == set(range(24))
-    assert any(len({r.index for r in row}) < 4 for row in requests)
-
-
-def test_noise_starts_from_weights_of_a_network_of_ones_own(tmp_path, own_code):
-    MODELS.add("Linear", lambda cfg: nn.Linear(2, 3))
-    torch.save({"weight": torch.ones(3, 2), "bias": torch.zeros(3)}, tmp_path / "mine.pt")
-    keys = {"MODEL.MODEL_NAME": "Linear", "TRAIN.INIT_WEIGHTS": str(tmp_path / "mine.pt")}
-    step = SimpleNamespace(model=nn.Linear(2, 3))
-    assert next(first_points(tiny_config(tmp_path, keys), None, step)) == 0
-    assert step.model.weight.eq(1).all()
-
-
-def test_a_network_without_batch_norm_is_measured_in_small_groups(tmp_path, monkeypatch):
-    """Its mini-batches have one BN group of up to 40 clips."""
-    monkeypatch.setattr(gradient_noise, "NUM_BLOCKS", 2)
-    monkeypatch.setattr(gradient_noise, "NUM_GROUPS", 3)
-    changes = {**VIT, "MULTIGRID.BN_BASE_SIZE": 0, "MULTIGRID.BATCH_RATIO": "macs"}
-    row = write_config(tmp_path / "vit.yaml", {**changes, **data_keys(write_dataset(tmp_path))})
-    cfg, inputs = gradient_noise.read(row, [])
-    _, _, found = next(gradient_noise.measure_points(cfg, inputs, None))
-    assert found.num_clips == 2 * 3 * 8
 
 
 def test_the_tool_measures_before_and_after_some_steps(tiny_data, tmp_path, monkeypatch, capsys):

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from known_networks import NETWORKS, SHAPES, line, main
+from known_networks import NETWORKS, SHAPES, main
 
-from mgexp.multigrid import ShapeCheck, check_shapes
+from mgexp.multigrid import check_shapes
 
 PAGE = (Path(__file__).parents[2] / "docs/own_model.md").read_text(encoding="utf-8")
 
@@ -14,16 +14,6 @@ def test_the_page_has_a_line_for_every_network():
     lines = [text.replace("`", "") for text in PAGE.splitlines() if text.startswith("| ")]
     assert len(NETWORKS) == len([text for text in lines if "right |" in text])
     assert [name for name in NETWORKS if not any(name in text for text in lines)] == []
-
-
-def test_a_line_says_what_is_wrong_and_how_far_the_rest_is_away():
-    checks = [
-        ShapeCheck(4, 32, problem="it does not run"),
-        ShapeCheck(8, 32, ("none", "relative"), 0.02),
-    ]
-    wanted = "| small | relative | WRONG: it does not run | right (2.0% away) | 3 s |"
-    assert line("small", checks, 2.9) == wanted
-    assert line("none", [ShapeCheck(4, 32)], 0.2) == "| none | none | right | 0 s |"
 
 
 def test_our_largest_residual_network_is_right_at_every_shape(capsys):

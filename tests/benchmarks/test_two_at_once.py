@@ -25,20 +25,6 @@ def test_the_report_has_medians_alone_and_together():
     assert single.split() == ["300", "1", "0.250", "/", "0.375", "1.500", "/", "1.750"]
 
 
-def test_the_json_has_every_second():
-    lines = two_at_once.to_json(SECONDS)
-    assert len(lines) == 8
-    assert lines[1] == {
-        "spin_count": 1000,
-        "num_threads": 2,
-        "trainings": 2,
-        "clips": 8,
-        "frames": 8,
-        "crop": 16,
-        "seconds": [0.5, 0.6, 0.4],
-    }
-
-
 @pytest.mark.slow
 def test_it_measures_a_tiny_row(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("GOMP_SPINCOUNT", "5")
@@ -49,18 +35,3 @@ def test_it_measures_a_tiny_row(tmp_path, capsys, monkeypatch):
     lines = simplejson.loads(output.read_text())["steps"]
     assert {(line["num_threads"], line["trainings"]) for line in lines} >= {(1, 1), (1, 2)}
     assert all(len(line["seconds"]) == 2 for line in lines)
-
-
-@pytest.mark.parametrize(
-    ("others", "said"),
-    [
-        (["--rounds", "0"], "--rounds 0: give 1 or more"),
-        (["--spins", "300", "0"], "--spins 0: give 1 or more"),
-        (["--output", "nowhere/x.json"], "there is no folder nowhere"),
-        (["NO.KEY", "1"], "NO.KEY"),
-    ],
-)
-def test_bad_input_ends_with_2(tmp_path, capsys, others, said):
-    cfg = write_config(tmp_path / "tiny.yaml", {})
-    assert two_at_once.main(["--cfg", str(cfg), *others]) == 2
-    assert said in capsys.readouterr().err

@@ -38,8 +38,6 @@ EXCEPTIONS = {
     "mgexp/run/files.py": "zipfile",
     # Compares checksums, and takes nothing out of an archive.
     "mgexp/run/torch_file.py": "zipfile",
-    # Reads headers, and takes nothing out of an archive.
-    "mgexp/video/shards.py": "tarfile",
     # Its own knows arrays of floats and nothing else.
     "tools/convert_weights.py": "derives from pickle.Unpickler",
 }

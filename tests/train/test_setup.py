@@ -158,10 +158,6 @@ def test_inputs_hold_the_videos_of_the_lists(tiny_data, tmp_path):
     assert found.schedule == build_row_schedule(cfg, 24)
 
 
-CLIP = 3 * 8 * 32**2
-"""Bytes of a clip of the tiny row at the full shape: 8 frames of 32 pixels."""
-
-
 def test_problems_given_come_first_and_with_those_found(tmp_path):
     cfg = tiny_config(tmp_path, {"DATA.NUM_FRAMES": 10})
     with pytest.raises(InputError) as caught:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import tarfile
-import zlib
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
 import av
 import numpy as np
 
-from mgexp.run.files import append_jsonl
 from mgexp.video.pyav import PyavReader
-from mgexp.video.shards import Part
-from mgexp.video.store import StoreDir, copy_name
+from mgexp.video.store import StoreDir
 from mgexp.video.store_fill import Order
 
 TALL, WIDE = 96, 128
@@ -70,41 +65,6 @@ def order(root: Path, *levels: int) -> Order:
 def store_in(folder: Path) -> StoreDir:
     """The folder of a store."""
     return StoreDir(folder / "store")
-
-
-def write_shard(path: Path, number: int, members: list[tuple[str, Path]]) -> list[Part]:
-    """A tar file of (name, file), as earlier versions wrote it, and the places of its members."""
-    parts = []
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as tar:
-        for name, file in members:
-            content = file.read_bytes()
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            with file.open("rb") as source:
-                tar.addfile(member, source)
-            offset = tar.offset - -(-member.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
-            parts.append(Part(number, offset, zlib.crc32(content)))
-    return parts
-
-
-def pack_store(store: StoreDir, videos_per_shard: int = 3) -> None:
-    """Move all copies into shards, as earlier versions did."""
-    known = store.read()
-    for level in {level for video in known.values() for level in video.levels}:
-        names = [name for name, video in known.items() if level in video.levels]
-        for number, start in enumerate(range(0, len(names), videos_per_shard)):
-            packed = names[start : start + videos_per_shard]
-            files = [store.copy(level, name) for name in packed]
-            members = [(copy_name(name), file) for name, file in zip(packed, files, strict=True)]
-            parts = write_shard(store.shard(level, number), number, members)
-            for name, file, part in zip(packed, files, parts, strict=True):
-                levels = known[name].levels
-                copy = replace(levels[level], part=part)
-                known[name] = replace(known[name], levels={**levels, level: copy})
-                file.unlink()
-    for video in known.values():
-        append_jsonl(store.manifest_jsonl, video.line())
 
 
 def frames_of(path: Path, times) -> np.ndarray:
