@@ -42,7 +42,6 @@ class Panel(NamedTuple):
     mean: Callable[[RowSchedule, Phase], float] | None = None
 
     def levels(self, row: RowSchedule, phase: Phase) -> list[float]:
-        """List the levels of a phase, one for each shape of its cycle."""
         return [self.level(row, phase, shape) for shape in phase.cycle.shapes]
 
 
@@ -155,12 +154,11 @@ def _scale(axes: Axes, panel: Panel, rows: Sequence[RowSchedule]) -> None:
         axes.set_ylim(0, 1.2 * axes.get_ylim()[1])
         axes.yaxis.set_major_locator(MaxNLocator(4))
         return
-    levels: set[float] = set()
-    for row in rows:
-        for phase in row.schedule.phases:
-            levels.update(panel.levels(row, phase))
-    lowest, *others = sorted(levels)
-    highest = max(levels)
+    every = {
+        level for row in rows for phase in row.schedule.phases for level in panel.levels(row, phase)
+    }
+    lowest, *others = sorted(every)
+    highest = max(every)
     # Labels of ticks overlap when the ticks are closer than about a seventh of the axis. Leave such ticks out.
     apart = max(1.15, (highest / lowest) ** (1 / 7))
     ticks = [lowest]
