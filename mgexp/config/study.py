@@ -166,7 +166,8 @@ class Study:
 
     def shared_budget(self, name: str) -> str:
         """Say what a shorter baseline shares with its row: "FLOPs" or "seconds"."""
-        return "seconds" if name == SECONDS_NAME.format(row=self.budget_rows[name]) else "FLOPs"
+        in_seconds = SECONDS_NAME.format(row=self.budget_rows[name])
+        return "seconds" if name == in_seconds else "FLOPs"
 
     @cached_property
     def yamls(self) -> Mapping[str, Path]:

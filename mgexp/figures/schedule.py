@@ -154,11 +154,12 @@ def _scale(axes: Axes, panel: Panel, rows: Sequence[RowSchedule]) -> None:
         axes.set_ylim(0, 1.2 * axes.get_ylim()[1])
         axes.yaxis.set_major_locator(MaxNLocator(4))
         return
-    every = {
-        level for row in rows for phase in row.schedule.phases for level in panel.levels(row, phase)
-    }
-    lowest, *others = sorted(every)
-    highest = max(every)
+    levels: set[float] = set()
+    for row in rows:
+        for phase in row.schedule.phases:
+            levels.update(panel.levels(row, phase))
+    lowest, *others = sorted(levels)
+    highest = max(levels)
     # Labels of ticks overlap when the ticks are closer than about a seventh of the axis. Leave such ticks out.
     apart = max(1.15, (highest / lowest) ** (1 / 7))
     ticks = [lowest]

@@ -77,7 +77,8 @@ class PrintFigure(Figure):
     def file(self, kind: Literal["svg", "png"]) -> bytes:
         """Return the picture as a file of that kind. The same picture always gives the same bytes."""
         # Matplotlib writes the date into SVG. With it, git would show a change in an unchanged figure.
-        undated = dict.fromkeys(("Date", "Creator", "Format", "Type")) if kind == "svg" else None
+        metadata = ("Date", "Creator", "Format", "Type")
+        undated = dict.fromkeys(metadata) if kind == "svg" else None
         buffer = io.BytesIO()
         with printed():
             self.savefig(buffer, format=kind, dpi=DOTS_PER_INCH, metadata=undated)

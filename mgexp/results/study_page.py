@@ -114,8 +114,9 @@ def _target(gathered: StudyRuns, target: float) -> dict[str, object]:
     firsts = [first for run in runs if (first := first_at(run, target))]
     videos = sorted({first.num_videos for first in firsts})
     unknown = [
-        row.name for row in rows if any(flops_to(run, target) is None for run in row.runs.values())
+        row.name for row in rows if None in [flops_to(run, target) for run in row.runs.values()]
     ]
+    known = [row for row in rows if row.name not in unknown]
     pairs = {pair.own.name: pair for pair in gathered.pairs if pair.base.name not in unknown}
     timed_pairs = {
         pair.own.name: pair.timed.only(timed.row(pair.own.name).runs) for pair in gathered.pairs
@@ -133,9 +134,7 @@ def _target(gathered: StudyRuns, target: float) -> dict[str, object]:
     return {
         "videos": " or ".join(f"{num:,}" for num in videos),
         "evaluations": " or ".join(map(str, sorted({len(run.curve) for run in runs}))),
-        "flops": [
-            _cost(row, pairs.get(row.name), teraflops) for row in rows if row.name not in unknown
-        ],
+        "flops": [_cost(row, pairs.get(row.name), teraflops) for row in known],
         "unknown": unknown,
         "seconds": [
             _cost(row, timed_pairs.get(row.name), seconds)

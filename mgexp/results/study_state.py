@@ -98,15 +98,16 @@ def new_budgets(gathered: StudyRuns) -> dict[str, str]:
     missing = {
         name: row for name, row in study.budget_rows.items() if not study.yamls[name].exists()
     }
-    of_flops = {name: row for name, row in missing.items() if study.shared_budget(name) == "FLOPs"}
+    of_flops = [name for name in missing if study.shared_budget(name) == "FLOPs"]
     if of_flops:
-        yamls = {row: study.yamls[row] for row in (*of_flops.values(), baseline)}
+        rows = [missing[name] for name in of_flops]
+        yamls = {row: study.yamls[row] for row in (*rows, baseline)}
         flops = load_flops(yamls, comparison.num_train_videos)
         if unknown := sorted(yamls.keys() - flops.keys()):
             problem = f"the FLOPs of {', '.join(unknown)} are unknown: give DATA.NUM_VIDEOS"
             raise InputError([f"{study.folder}: {problem}, or the training list"])
-        for name, row in of_flops.items():
-            share = flops[row] / flops[baseline]
+        for name in of_flops:
+            share = flops[missing[name]] / flops[baseline]
             texts[name] = budget_text(study, name, share, "the schedules of both")
     for name in [name for name in missing if name not in of_flops]:
         timed = Pair(comparison.row(missing[name]), comparison.row(baseline)).timed
