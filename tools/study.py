@@ -49,13 +49,13 @@ from mgexp.launch.sweep_state import IN_HAND, states
 from mgexp.options import ToolParser, add_import_option, not_positive, run_tool, say
 from mgexp.plan.row_schedules import load_schedules
 from mgexp.registry import imported
-from mgexp.results.collect import Gathered, gather_runs, store_gathered
+from mgexp.results.collect import StudyRuns, gather_runs, store_gathered
 from mgexp.results.html import Picture
 from mgexp.results.load import export_results
 from mgexp.results.model import row_order
 from mgexp.results.page import write_page
 from mgexp.results.pages import write_pictures
-from mgexp.results.study_page import HEAD, StudyResults, render_study
+from mgexp.results.study_page import HEAD, render_study
 from mgexp.results.study_state import (
     Part,
     changed_parts,
@@ -175,7 +175,7 @@ class Board:
     def __init__(self, study: Study, overrides: tuple[str, ...] = ()) -> None:
         self.study = study
         self.overrides = overrides
-        self.gathered: Gathered = gather_runs(study, self.run_dirs)
+        self.gathered: StudyRuns = gather_runs(study, self.run_dirs)
         self.few_steps = few_steps_text(study)
 
     @property
@@ -276,22 +276,20 @@ class Board:
         """List the tasks that are not done."""
         return [task for task in self.study.tasks if not self.is_done(task)]
 
-    def describe(self, left: Sequence[Task]) -> str:
-        """Write how many tasks are left, and how long they will take or when that will be known."""
-        return describe_left(self.study, self.gathered, left)
-
     def status(self) -> str:
         """Write what is done of each row, how far unfinished runs are, and the time left."""
         left = self.left()
-        table = status_table(self.study, self.gathered)
-        return "\n".join([table, *unfinished_lines(left, self.run_dirs), self.describe(left)])
+        unfinished = unfinished_lines(left, self.run_dirs)
+        return "\n".join(
+            [status_table(self.gathered), *unfinished, describe_left(self.gathered, left)]
+        )
 
     # --- what is written
 
     def update(self) -> None:
         """Do what `write` does without new figures. Also write the shorter baselines that can be known now."""
         self.write(with_figures=False)
-        texts = new_budgets(self.study, self.gathered)
+        texts = new_budgets(self.gathered)
         for name, text in texts.items():
             path = self.study.yamls[name]
             path.parent.mkdir(exist_ok=True)
@@ -302,42 +300,42 @@ class Board:
             self.gathered = gather_runs(self.study, self.run_dirs)
             self.check(trains=True)
 
-    def write(self, with_figures: bool) -> StudyResults:
+    def write(self, with_figures: bool) -> StudyRuns:
         """Gather the runs again, store them, and write the tables and the page, with new figures if asked for."""
         study = self.study
         classes = Path(study.classes)
         names = read_class_names(classes) if study.classes and classes.exists() else ()
-        self.gathered = store_gathered(study, gather_runs(study, self.run_dirs), names)
-        folds = load_config(study.yamls[study.baseline]).DATA.NUM_FOLDS
-        results = StudyResults(study, self.gathered, folds, self.few_steps)
+        self.gathered = store_gathered(gather_runs(study, self.run_dirs), names)
         if self.root:
             export_results(ExperimentsDir(self.root))
         place = RunsDir(study.folder)
         if with_figures:
-            pictures = draw(results)
+            pictures = draw(self.gathered)
             write_pictures(place, pictures)
             remove_others(study.folder, pictures)
         else:
-            pictures = drawn_before(study.folder, results.comparison, study.margin)
+            pictures = drawn_before(study.folder, self.gathered.comparison, study.margin)
         with understanding(place.prose_md):
             prose = place.prose_md.read_text(encoding="utf-8") if place.prose_md.exists() else ""
         where = f"experiments/{self.name}" if self.root else short_path(study.folder)
         files = (word for one in imported() for word in ("--import", short_path(one.path)))
         command = shlex.join(["python", "tools/study.py", where, *files, *self.overrides])
-        atomic_write_text(place.readme_md, render_study(results, pictures, prose, command))
+        folds = load_config(study.yamls[study.baseline]).DATA.NUM_FOLDS
+        page = render_study(self.gathered, pictures, prose, command, folds, self.few_steps)
+        atomic_write_text(place.readme_md, page)
         if self.root:
             # After README.md, because the tables link to it.
             write_page(ExperimentsDir(self.root))
-        return results
+        return self.gathered
 
 
-def draw(results: StudyResults) -> list[Picture]:
+def draw(gathered: StudyRuns) -> list[Picture]:
     """Draw the figures of the page."""
-    yamls = {name: results.study.yamls[name] for name in results.study.names}
-    rows = load_schedules(yamls, results.comparison.num_train_videos)
-    named = [replace(row, name=results.name_in_figures(row.name)) for row in rows]
+    yamls = {name: gathered.study.yamls[name] for name in gathered.study.names}
+    rows = load_schedules(yamls, gathered.comparison.num_train_videos)
+    named = [replace(row, name=gathered.name_in_figures(row.name)) for row in rows]
     schedules = sorted(named, key=lambda row: row_order(row.name))
-    return draw_figures(results.for_figures, schedules, results.pairs, results.study.margin)
+    return draw_figures(gathered.for_figures, schedules, gathered.pairs, gathered.study.margin)
 
 
 # --- running
@@ -353,7 +351,7 @@ def train(board: Board, resources: Resources, options: argparse.Namespace) -> Ou
     with tempfile.TemporaryDirectory(prefix="mgexp_study_") as frozen:
         code = Path(frozen) / "code"
         while task := next(filter(board.is_ready, left := board.left()), None):
-            total, seconds = len(board.study.tasks), seconds_of(board.study, board.gathered, [task])
+            total, seconds = len(board.study.tasks), seconds_of(board.gathered, [task])
             if options.minutes and time.monotonic() - started + seconds > 60 * options.minutes:
                 num = counted(len(left), "task is", "tasks are")
                 say(f"{num} left, and the next takes about {duration(seconds)}: start again")
@@ -362,7 +360,7 @@ def train(board: Board, resources: Resources, options: argparse.Namespace) -> Ou
             place = total - len(left) + 1
             is_blind = options.minutes and not board.gathered.runs
             note = ", so --minutes does not limit this one" if is_blind else ""
-            say(f"task {place} of {total}: {what}; {board.describe(left)}{note}")
+            say(f"task {place} of {total}: {what}; {describe_left(board.gathered, left)}{note}")
             run = run_options(board, task)
             folder = RunDir(run.output)
             wait_for(folder)

@@ -95,12 +95,10 @@ class Study:
         """List what is wrong with the values together. `read_study` has checked the type of each."""
         names, problems = self.names, []
         if len(set(names)) < len(names) or not names:
-            problems.append(
-                f"rows = {list(self.rows)} is empty or has a name twice: name each once"
-            )
+            problems.append(f"rows = {list(self.rows)} is empty or has a name twice")
         for row, path in self.yamls.items():
             if row in names and not is_file(path):
-                problems.append(f"rows: {path} does not exist; correct the name {row}")
+                problems.append(f"rows: {path} does not exist")
         known = {*names, OTHERS}
         places: list[tuple[str, Sequence[str], set[str]]] = [
             ("baseline", [self.baseline], set(names)),
@@ -118,13 +116,13 @@ class Study:
                 if name not in allowed
             ]
         problems += [
-            f"compared_with: {row} is compared with {base}, which says nothing; name another row, or leave it out"
+            f"compared_with: {row} is compared with {base}, which says nothing"
             for row, base in self.compared_with.items()
             if row in {base, self.baseline}
         ]
         missing = [name for name in names if not {name, OTHERS} & self.seeds.keys()]
         if missing:
-            problems.append(f"seeds has no number for {', '.join(missing)}: add it, or {OTHERS}")
+            problems.append(f"seeds has no number for {', '.join(missing)}")
         if not all(1 <= number <= MAX_SEEDS for number in self.seeds.values()):
             problems.append(f"seeds = {dict(self.seeds)}: a number of seeds is 1 to {MAX_SEEDS}")
         if self.margin <= 0:
@@ -132,19 +130,18 @@ class Study:
         if self.target is not None and not 0 < self.target <= 100:
             problems.append(f"target = {self.target:g}: it takes a percentage, more than 0")
         if self.since is None and self.seconds_since:
-            problems.append(
-                f"seconds_since = {self.seconds_since}: it takes a moment with its time zone, such as "
-                '"2026-11-26T02:05+00:00"'
-            )
+            # Such as 2026-11-26T02:05+00:00.
+            moment = "it takes a moment with its time zone"
+            problems.append(f"seconds_since = {self.seconds_since}: {moment}")
         if self.seconds_pairs < 1 or self.control_seeds < 1:
             problems.append("seconds_pairs and control_seeds take 1 or more")
-        if not problems:
-            problems += [
-                f"equal_seconds names {row}, which has {counted(num, 'pair')} with {self.baseline}, less than "
-                f"seconds_pairs = {self.seconds_pairs}: its seconds would never be known"
-                for row in self.equal_seconds
-                if (num := min(map(self.num_seeds, (row, self.baseline)))) < self.seconds_pairs
-            ]
+        # Without this check, a study would end with a shorter baseline whose seconds are never known.
+        for row in self.equal_seconds if not problems else ():
+            num = min(self.num_seeds(row), self.num_seeds(self.baseline))
+            if num < self.seconds_pairs:
+                pairs = f"{counted(num, 'pair')} with {self.baseline}"
+                least = f"less than seconds_pairs = {self.seconds_pairs}"
+                problems.append(f"equal_seconds names {row}, which has {pairs}, {least}")
         return problems
 
     @cached_property
@@ -167,6 +164,11 @@ class Study:
         flops = {FLOPS_NAME.format(row=row): row for row in self.equal_flops}
         return flops | {SECONDS_NAME.format(row=row): row for row in self.equal_seconds}
 
+    def shared_budget(self, name: str) -> str:
+        """Say what a shorter baseline shares with its row: "FLOPs" or "seconds"."""
+        in_seconds = SECONDS_NAME.format(row=self.budget_rows[name])
+        return "seconds" if name == in_seconds else "FLOPs"
+
     @cached_property
     def yamls(self) -> Mapping[str, Path]:
         """The YAML of each row and of each shorter baseline, by name. Those of the latter may not exist yet."""
@@ -183,11 +185,9 @@ class Study:
 
     def num_seeds(self, row: str) -> int:
         """Return how many seeds a row is trained with. A shorter baseline has those of the row that it matches."""
-        if row in self.seeds:
-            return self.seeds[row]
-        return (
-            self.num_seeds(self.budget_rows[row]) if row in self.budget_rows else self.seeds[OTHERS]
-        )
+        if row not in self.seeds and row in self.budget_rows:
+            row = self.budget_rows[row]
+        return self.seeds.get(row, self.seeds.get(OTHERS, 0))
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -212,13 +212,10 @@ NEEDED = ("rows", "seeds", "margin")
 
 def read_study(folder: Path) -> Study:
     path = folder / STUDY_YAML
-    if not folder.is_dir():
-        raise InputError([f"{folder} is not a folder: give the folder of a study"])
     if not is_file(path):
-        problem = (
-            f"{path} does not exist: write the rows, the seeds and the margin of the study into it"
-        )
-        raise InputError([f"{problem}, as in experiments/quickstart/{STUDY_YAML}"])
+        problem = "write the rows, the seeds and the margin of the study into it"
+        example = f"experiments/quickstart/{STUDY_YAML}"
+        raise InputError([f"{path} does not exist: {problem}, as in {example}"])
     try:
         tree = parse_yaml(path.read_text(encoding="utf-8"))
         if not isinstance(tree, dict):
@@ -238,9 +235,8 @@ def read_study(folder: Path) -> Study:
             if key in TYPES:
                 values[key] = convert(TYPES[key], given)
             elif key == "seeds":
-                values[key] = _mapping(
-                    int, given if isinstance(given, Mapping) else {OTHERS: given}
-                )
+                seeds = given if isinstance(given, Mapping) else {OTHERS: given}
+                values[key] = _mapping(int, seeds)
             elif key == "compared_with":
                 values[key] = _mapping(str, given)
         except ValueError as error:
@@ -267,19 +263,19 @@ def budget_text(study: Study, name: str, factor: float, source: str) -> str:
     epochs = {key: _times(as_lists(values[key]), factor) for key in EPOCH_KEYS}
     if values["SOLVER.WARMUP_STEPS"]:
         epochs["SOLVER.WARMUP_STEPS"] = round(values["SOLVER.WARMUP_STEPS"] * factor)
-    what = "seconds" if name == SECONDS_NAME.format(row=study.budget_rows[name]) else "FLOPs"
+    row, what = study.budget_rows[name], study.shared_budget(name)
     tree = {
         "_BASE_": os.path.relpath(baseline, path.parent),
-        "ROW": f"{SHORTER_ROWS[what]}{study.budget_rows[name]}",
+        "ROW": f"{SHORTER_ROWS[what]}{row}",
         "SOLVER": {key.rpartition(".")[2]: value for key, value in epochs.items()},
     }
     experiment = experiment_name(path)
     shown_path = f"experiments/{experiment}.yaml" if "/" in experiment else short_path(path)
     text = yaml.safe_dump(tree, sort_keys=False, default_flow_style=None)
     return (
-        f"# The baseline with the {what} of {study.budget_rows[name]}: all epochs times {factor:.4g}.\n"
+        f"# The baseline with the {what} of {row}: all epochs times {factor:.4g}.\n"
         f"# tools/study.py wrote this file, from {source}. Published: unknown.\n"
-        f"# {_recipes(study, study.budget_rows[name])}\n"
+        f"# {_recipes(study, row)}\n"
         f"# python tools/run_net.py --cfg {shlex.quote(str(shown_path))}\n{text}"
     )
 

@@ -23,9 +23,10 @@ from mgexp.plan.row_schedules import RowSchedule, load_schedules
 from mgexp.results.html import Picture
 from mgexp.results.load import load_comparison
 from mgexp.results.mistakes import read_mistakes
-from mgexp.results.model import Comparison, Pair, Row, row_order
+from mgexp.results.model import Comparison, Pair, row_order
 from mgexp.results.pages import write_report
 from mgexp.results.report import render
+from mgexp.run.confusion import Confusion
 from mgexp.run.folder import RUNS, RunsDir
 from mgexp.text import counted
 
@@ -145,21 +146,20 @@ def remove_others(folder: Path, pictures: Sequence[Picture]) -> None:
             RunsDir(folder).figure(name, kind).unlink(missing_ok=True)
 
 
-def draw_confusions(rows: Sequence[Row], names: Sequence[str]) -> PrintFigure:
+def draw_confusions(rows: Sequence[tuple[str, Confusion]], names: Sequence[str]) -> PrintFigure:
     """Draw a matrix for each row: the percent of the videos of a class (line) taken for each class (column).
 
-    ``names`` names the classes and may be empty. Every row must have a confusion matrix.
+    ``names`` names the classes and may be empty.
     """
     with printed():
         figure = PrintFigure(3.2)
         squares = figure.subplots(1, len(rows), squeeze=False, sharey=True)[0]
-        for axes, row in zip(squares, rows, strict=True):
-            assert row.confusion is not None
-            matrix = row.confusion.matrix()
+        for axes, (row, confusion) in zip(squares, rows, strict=True):
+            matrix = confusion.matrix()
             # A linear scale would show a few percent of confused videos as white. On the scale of the square root
             # they are visible.
             picture = axes.imshow(matrix, cmap="Blues", norm=PowerNorm(0.5, 0, 100))
-            axes.set_title(row_label(row.name), weight="bold")
+            axes.set_title(row_label(row), weight="bold")
             axes.set_xlabel("taken for")
             if names:
                 shown = range(len(matrix))

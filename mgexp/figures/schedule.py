@@ -42,7 +42,6 @@ class Panel(NamedTuple):
     mean: Callable[[RowSchedule, Phase], float] | None = None
 
     def levels(self, row: RowSchedule, phase: Phase) -> list[float]:
-        """List the levels of a phase, one for each shape of its cycle."""
         return [self.level(row, phase, shape) for shape in phase.cycle.shapes]
 
 

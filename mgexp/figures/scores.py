@@ -27,7 +27,7 @@ from mgexp.figures.style import (
     signed,
     without_interval,
 )
-from mgexp.results.estimates import Estimate, estimate_score
+from mgexp.results.estimates import Estimate
 from mgexp.results.model import BASELINE, Comparison, Evaluation, Pair, Run
 from mgexp.results.texts import points_text
 
@@ -49,38 +49,38 @@ Place = tuple[float, float]
 
 
 class Scale(NamedTuple):
-    """A horizontal axis: its label, and its values at the end of a run and at an evaluation (None if unknown)."""
+    """A horizontal axis: its label, and the place of a run on it at an evaluation, or at its end for None.
+
+    A place is None where it is unknown.
+    """
 
     label: str
-    end: Callable[[Run], float | None]
-    at: Callable[[Run, Evaluation], float | None]
+    place: Callable[[Run, Evaluation | None], float | None]
 
 
-def accuracy_scales(comparison: Comparison) -> tuple[Scale, ...]:
-    """Return the axes over which accuracy is drawn: FLOPs, steps and seconds.
-
-    Seconds that do not count, or of another machine than most, are unknown. An axis on which only one of several
-    rows is known is left out.
-    """
+def accuracy_scales(comparison: Comparison) -> list[Scale]:
+    """Return the axes over which accuracy is drawn: FLOPs, steps and seconds."""
     timed = {run.key for run in comparison.timed.runs}
     unit, flops_label = flops_axis(max(run.train_flops for run in comparison.runs))
 
-    def flops(run: Run, evaluation: Evaluation) -> float | None:
-        known = run.flops_at(evaluation)
+    def flops(run: Run, at: Evaluation | None) -> float | None:
+        known = run.flops_at(at) if at else run.train_flops
         return None if known is None else known / unit
 
-    def seconds(run: Run, evaluation: Evaluation) -> float | None:
-        return evaluation.train_seconds if run.key in timed else None
+    def steps(run: Run, at: Evaluation | None) -> float:
+        return at.step if at else run.steps
 
-    scales = [
-        Scale(flops_label, lambda run: run.train_flops / unit, flops),
-        Scale("training steps", lambda run: run.steps, lambda _, evaluation: evaluation.step),
-    ]
+    def seconds(run: Run, at: Evaluation | None) -> float | None:
+        # Seconds that do not count, or of another machine than most, have no place.
+        if run.key not in timed:
+            return None
+        return at.train_seconds if at else run.train_seconds
+
+    scales = [Scale(flops_label, flops), Scale("training steps", steps)]
+    # An axis on which only one of several rows is known compares nothing.
     if len(comparison.timed.finished) >= min(2, len(comparison.finished)):
-        label = "training time (seconds)"
-        end = lambda run: run.train_seconds if run.key in timed else None  # noqa: E731
-        scales.append(Scale(label, end, seconds))
-    return tuple(scales)
+        scales.append(Scale("training time (seconds)", seconds))
+    return scales
 
 
 def draw_accuracy(comparison: Comparison) -> PrintFigure:
@@ -109,10 +109,10 @@ def _draw_ends(
     finals = []
     # The control is not drawn. It ends so far below the other rows that they would all lie on one spot.
     for row in (comparison.baseline, *comparison.compared):
-        places = [scale.end(run) for run in row.runs.values()]
+        places = [scale.place(run, None) for run in row.runs.values()]
         ends = [math.nan if place is None else place for place in places]
         known = [place for place in places if place is not None]
-        if final := estimate_score(row.scores):
+        if final := row.score:
             finals.append(final)
             # A seed whose place is unknown is in the mean accuracy, and has no point of its own.
             if known:
@@ -134,7 +134,8 @@ def _draw_curves(
         lines = [line for run in row.runs.values() if (line := _curve(run, scale))]
         for line in [_mean_curve(lines)] if is_mean and lines else lines:
             axes.plot(*zip(*line, strict=True), color=colour, lw=0.9, alpha=0.75)
-        ends = [(at, run.score) for run in row.runs.values() if (at := scale.end(run)) is not None]
+        places = [(scale.place(run, None), run.score) for run in row.runs.values()]
+        ends = [(at, score) for at, score in places if at is not None]
         for at, score in [_mean_point(ends)] if is_mean and ends else ends:
             draw_seeds(axes, [at], [score], colour)
     scores = [
@@ -151,7 +152,7 @@ def _curve(run: Run, scale: Scale) -> list[Place]:
     """List the evaluations during a run whose place on the axis is known."""
     # The line ends before the final point, because the final evaluation has more videos or views.
     during = [evaluation for evaluation in run.curve if not evaluation.full_protocol]
-    points = [(scale.at(run, evaluation), evaluation.score) for evaluation in during]
+    points = [(scale.place(run, evaluation), evaluation.score) for evaluation in during]
     return [(at, score) for at, score in points if at is not None]
 
 
@@ -249,50 +250,38 @@ def _draw_gains(
     quiet_grid(axes)
 
 
-class Line(NamedTuple):
-    """A line of `draw_gains`: a row with its difference and its saving of FLOPs, or a heading without them."""
-
-    label: str
-    points: Estimate | None = None
-    flops: Estimate | None = None
-
-    @property
-    def place(self) -> float:
-        """The mean difference."""
-        return self.points.mean if self.points else 0.0
-
-
 def draw_gains(pairs: Sequence[Pair], margin: float | None = None) -> PrintFigure:
     """Draw a line for each pair, for studies of MANY_ROWS: below the row that it is compared with, the best first.
 
     Small points are seeds. Bars are 95 % intervals; the panel may cut them off. A row that loses more than
     LARGEST_LOSS is an arrow with its number. With ``margin``, a dashed line shows how many points a row may lose.
     """
-    lines: list[Line] = []
-    for base in dict.fromkeys(pair.base.name for pair in pairs):
-        own = [
-            Line(row_label(pair.own.name), pair.difference, pair.flop_saving)
-            for pair in pairs
-            if pair.base.name == base
-        ]
-        lines += [Line(f"against {row_label(base)}"), *sorted(own, key=lambda line: -line.place)]
-    near = [line.points for line in lines if line.points and line.place >= -LARGEST_LOSS]
+    bases = dict.fromkeys(pair.base.name for pair in pairs)
+    num_lines = len(bases) + len(pairs)
+    differences = [pair.difference for pair in pairs if pair.difference]
+    near = [points for points in differences if points.mean >= -LARGEST_LOSS]
     seeds = [value for points in near for value in points.each]
     with printed():
-        figure = PrintFigure(0.5 + 0.16 * len(lines))
+        figure = PrintFigure(0.5 + 0.16 * num_lines)
         axes = figure.subplots()
-        axes.set_ylim(0.7 - len(lines), 0.7)
+        axes.set_ylim(0.7 - num_lines, 0.7)
         axes.set_xlim(*limits([], *seeds, 0.0, -(margin or 0.0), least_span=LEAST_POINTS))
         axes.axvspan(axes.get_xlim()[0], 0, color=LOSS_COLOUR, lw=0, zorder=0)
         axes.axvline(0, color=COLOURS[BASELINE], lw=0.7, zorder=1)
         if margin is not None:
             axes.axvline(-margin, color=COLOURS[BASELINE], lw=0.9, ls=(0, (4, 2)), zorder=1)
-        axes.set_yticks([-n for n in range(len(lines))], [line.label for line in lines])
-        for number, (line, label) in enumerate(zip(lines, axes.get_yticklabels(), strict=True)):
-            if line.points and line.flops:
-                _draw_gain(axes, line.points, line.flops, -number)
-            else:
-                label.set_fontstyle("italic")
+        labels: list[str] = []
+        headings = []
+        for base in bases:
+            headings.append(len(labels))
+            labels.append(f"against {row_label(base)}")
+            own = [pair for pair in pairs if pair.base.name == base]
+            for pair in sorted(own, key=_mean_points, reverse=True):
+                _draw_gain(axes, pair, -len(labels))
+                labels.append(row_label(pair.own.name))
+        axes.set_yticks([-n for n in range(num_lines)], labels)
+        for number in headings:
+            axes.get_yticklabels()[number].set_fontstyle("italic")
         axes.tick_params(axis="y", length=0)
         axes.set_xlabel("difference (points); on the right: how many times fewer training FLOPs")
         round_numbers(axes.xaxis, 8, signed)
@@ -300,8 +289,15 @@ def draw_gains(pairs: Sequence[Pair], margin: float | None = None) -> PrintFigur
     return figure
 
 
-def _draw_gain(axes: Axes, points: Estimate, flops: Estimate, height: float) -> None:
+def _mean_points(pair: Pair) -> float:
+    return pair.difference.mean if pair.difference else 0.0
+
+
+def _draw_gain(axes: Axes, pair: Pair, height: float) -> None:
     """Draw the points of a row at ``height``, and its FLOPs at the right edge."""
+    points, flops = pair.difference, pair.flop_saving
+    if points is None or flops is None:
+        return
     style = RowStyle(COLOURS["long"], "o")
     along = axes.get_yaxis_transform()
     if points.mean < -LARGEST_LOSS:

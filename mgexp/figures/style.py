@@ -40,14 +40,10 @@ LABELS = {"long_short": "long + short", COARSE_CONTROL: "coarse only (control)"}
 
 SI_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
 
-Kind = Literal["svg", "png"]
 WIDTH_INCHES = 6.875
 """The width of both columns in the CVPR author kit."""
 DOTS_PER_INCH = 200
 """The resolution of a PNG, 1,375 pixels wide. Assumption: this is sharp on a web page. Printers get SVG."""
-
-SVG_WITHOUT_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-"""What savefig leaves out of an SVG."""
 
 MOST_INTERVAL = 1.5
 """How far an axis shows an interval beyond the points, as a multiple of the range of all points. The interval of
@@ -78,10 +74,11 @@ class PrintFigure(Figure):
         self.legend(handles=handles, loc="outside upper left", ncols=math.ceil(len(handles) / num_lines),
                     handlelength=1.2, columnspacing=1.4, borderpad=0.2)  # fmt: skip
 
-    def file(self, kind: Kind) -> bytes:
+    def file(self, kind: Literal["svg", "png"]) -> bytes:
         """Return the picture as a file of that kind. The same picture always gives the same bytes."""
         # Matplotlib writes the date into SVG. With it, git would show a change in an unchanged figure.
-        undated = SVG_WITHOUT_METADATA if kind == "svg" else None
+        metadata = ("Date", "Creator", "Format", "Type")
+        undated = dict.fromkeys(metadata) if kind == "svg" else None
         buffer = io.BytesIO()
         with printed():
             self.savefig(buffer, format=kind, dpi=DOTS_PER_INCH, metadata=undated)

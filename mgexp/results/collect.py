@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from mgexp.config.check import PLACE_KEYS, differing_keys, recipe_digest
 from mgexp.config.load import flatten, from_yaml, load_config
 from mgexp.config.study import BUDGET, Study
 from mgexp.errors import InputError
-from mgexp.results.load import (
-    add_to_store,
-    export_results,
-    given_keys,
-    read_run,
-    read_stored,
-)
-from mgexp.results.model import Comparison, Row, Run
+from mgexp.results.load import add_to_store, export_results, given_keys, read_run, read_stored
+from mgexp.results.model import BASELINE, COARSE_CONTROL, Comparison, Pair, Row, Run
 from mgexp.results.rows import WITHOUT_TABLE
 from mgexp.run.files import read_jsonl
 from mgexp.run.folder import ExperimentsDir, RunDir, RunsDir
@@ -31,9 +26,8 @@ class Collected:
     """The result of `store_runs`: what it did with each run folder.
 
     Runs of `own` belong to a YAML that is no row of experiments/, or are smoke runs; they get a report alone. Runs
-    of `skipped` were stored already, or a newer run of their seed was. Runs of `not_rows` had other values than
-    their YAML, from the command line or a grid. Runs of `refused` have an error. `not_rows` and `refused` list all
-    reasons for a run.
+    of `skipped` were stored already, or a newer run of their seed was. Runs of `not_rows` were given other values
+    than their YAML has, by the command line or a grid. Runs of `refused` have an error.
     """
 
     added: list[Path] = field(default_factory=list)
@@ -68,7 +62,11 @@ def store_runs(run_dirs: Sequence[RunDir], experiments: ExperimentsDir) -> Colle
             if run.seed in earlier and earlier[run.seed].finished_at >= run.finished_at:
                 done.skipped.append(run_dir.root)
                 continue
-            asked_for, problems = _compare(run_dir, yaml)
+            # The table promises that each number comes from the YAML beside it. So compare the run with the YAML
+            # of today, and not with that of the day on which the run started.
+            values = dict(flatten(load_config(yaml)))
+            asked_for = _asked_for(run_dir, values)
+            problems = differences(from_yaml(run_dir.config_yaml), values) + _overrides(run_dir)
         except InputError as error:
             done.refused[run_dir.root] = list(error.problems)
             continue
@@ -88,21 +86,14 @@ def store_runs(run_dirs: Sequence[RunDir], experiments: ExperimentsDir) -> Colle
     return done
 
 
-def _compare(run_dir: RunDir, yaml: Path) -> tuple[list[str], list[str]]:
-    """Compare a run with its YAML. Return the differences that were asked for, and every problem.
-
-    The command line or a grid asks for a difference.
-    """
-    # The table promises that each number comes from the YAML beside it. So compare the run with the YAML of today,
-    # and not with the YAML of the day on which the run started.
-    saved, now = from_yaml(run_dir.config_yaml), dict(flatten(load_config(yaml)))
-    given = {*given_keys(read_jsonl(run_dir.starts_jsonl))}
-    asked_for = [
+def _asked_for(run_dir: RunDir, yaml: Mapping[str, object]) -> list[str]:
+    """List the differences to the YAML that the command line or a grid asked for."""
+    given = given_keys(read_jsonl(run_dir.starts_jsonl))
+    return [
         f"{key}: it was given {ours!r}, its YAML says {theirs!r}"
-        for key, ours, theirs in _differing(saved, now)
+        for key, ours, theirs in _differing(from_yaml(run_dir.config_yaml), yaml)
         if key in given
     ]
-    return asked_for, differences(saved, now) + _overrides(run_dir)
 
 
 def _differing(
@@ -135,13 +126,14 @@ def _overrides(run_dir: RunDir) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Gathered:
-    """The finished runs of a study, in one comparison.
+class StudyRuns:
+    """A study with its finished runs.
 
     ``of_another_recipe`` are stored runs that do not count, because their YAML says something else now.
     ``refused`` are finished run folders that do not count, with the reasons.
     """
 
+    study: Study
     comparison: Comparison
     of_another_recipe: tuple[Run, ...] = ()
     refused: Mapping[Path, Sequence[str]] = field(default_factory=dict)
@@ -149,15 +141,51 @@ class Gathered:
     @property
     def runs(self) -> Mapping[tuple[str, int], Run]:
         """Every finished run by row and seed, also those of shorter baselines."""
-        rows = (*self.comparison.rows, *self.comparison.shorter)
+        rows = self.comparison.all_rows
         return {(row.name, seed): run for row in rows for seed, run in row.runs.items()}
 
+    @property
+    def finished(self) -> tuple[Row, ...]:
+        """The rows with a run, in the order of study.yaml, without the control: it claims nothing."""
+        return tuple(row for row in self.comparison.finished if row.name != COARSE_CONTROL)
 
-def gather_runs(study: Study, run_dirs: Callable[[str, int], Iterable[RunDir]]) -> Gathered:
+    @cached_property
+    def pairs(self) -> tuple[Pair, ...]:
+        """Every finished row that has a base, with it."""
+        return tuple(
+            Pair(row, self.comparison.row(base))
+            for row in self.finished
+            if (base := self.study.base_of(row.name))
+        )
+
+    @cached_property
+    def budget_pairs(self) -> tuple[Pair, ...]:
+        """Every row paired with each of its shorter baselines, if they share a seed."""
+        row_of, rows = self.comparison.row, self.study.budget_rows.items()
+        pairs = (Pair(row_of(row), row_of(name)) for name, row in rows)
+        return tuple(pair for pair in pairs if pair.runs)
+
+    @cached_property
+    def for_figures(self) -> Comparison:
+        """The comparison with the name of the baseline that figures know."""
+        rows = self.comparison.rows
+        named = tuple(replace(row, name=self.name_in_figures(row.name)) for row in rows)
+        return replace(self.comparison, rows=named)
+
+    def name_in_figures(self, row: str) -> str:
+        if row == self.study.baseline:
+            return BASELINE
+        return f"row {row}" if row == BASELINE else row
+
+
+RunDirs = Callable[[str, int], Iterable[RunDir]]
+"""A function that lists the folders where the run of a row and seed may be."""
+
+
+def gather_runs(study: Study, run_dirs: RunDirs) -> StudyRuns:
     """Gather the finished runs of a study, from runs.jsonl and from run folders. The newest run of a seed counts.
 
-    ``run_dirs`` lists the folders where the run of a row and seed may be. A run counts only if its configuration
-    is that of its YAML now. Raises InputError if a YAML or a file of results cannot be understood.
+    A run counts only if its configuration is that of its YAML now.
     """
     others: list[Run] = []
     refused: dict[Path, Sequence[str]] = {}
@@ -193,34 +221,35 @@ def gather_runs(study: Study, run_dirs: Callable[[str, int], Iterable[RunDir]]) 
         tuple(rows[name] for name in study.names),
         shorter=tuple(rows[name] for name in study.budget_rows),
     )
-    return Gathered(comparison.timed_since(study.since), tuple(others), refused)
+    return StudyRuns(study, comparison.timed_since(study.since), tuple(others), refused)
 
 
 def _problems(run_dir: RunDir, run: Run, seed: int, values: Mapping[str, object]) -> Sequence[str]:
     """List why a finished run is not that of ``seed`` of its YAML, which has the configuration ``values``."""
     # Without its evaluations, a run would count as one that never reaches the target. Controls add evaluations.
     if not run_dir.evaluations_jsonl.exists():
-        return [f"{run_dir.evaluations_jsonl} is gone: restore it, or remove the folder"]
+        return [f"{run_dir.evaluations_jsonl} is gone"]
     problems = []
     if run.seed != seed:
-        problems.append(f"it is a copy: its result.json has seed {run.seed}, not {seed}; remove it")
+        problems.append(f"its result.json has seed {run.seed}, not {seed}")
     if run.recipe != recipe_digest(values):
         problems += differences(from_yaml(run_dir.config_yaml), values)
     return problems + _overrides(run_dir)
 
 
-def store_gathered(study: Study, gathered: Gathered, class_names: tuple[str, ...]) -> Gathered:
+def store_gathered(gathered: StudyRuns, class_names: tuple[str, ...]) -> StudyRuns:
     """Write the runs of a study into runs.jsonl beside study.yaml, and those of shorter baselines into budget/.
 
     A run that is only in the file stays there, also that of a seed or a row which the study no longer has. Without
     ``class_names`` the stored names stay. Return the runs of the study with the names.
     """
+    study = gathered.study
     place = RunsDir(study.folder).stored_jsonl
     names = class_names or read_stored(place).class_names
-    budget = RunsDir(study.folder / BUDGET).stored_jsonl
     # Names that do not fit must not reach the file, which the next call reads.
     where = study.classes if class_names else place
     named = gathered.comparison.with_class_names(names, where)
+    budget = RunsDir(study.folder / BUDGET).stored_jsonl
     for path, rows in ((place, named.rows), (budget, named.shorter)):
         if any(row.runs for row in rows):
             add_to_store(path, rows, names)

@@ -59,15 +59,15 @@ def load_comparison(folder: Path) -> Comparison:
     cannot be understood.
     """
     if RunDir(folder).starts_jsonl.exists():
-        problem = f"{folder} is the folder of one run, and a report is about rows <row>/seed<N>"
-        raise InputError([f"{problem}: give the folder that holds the folders of its rows"])
+        problem = "is the folder of one run: give the folder that holds its row"
+        raise InputError([f"{folder} {problem}"])
     if row_yamls(folder):
         shorter = read_stored(RunsDir(folder / BUDGET).stored_jsonl).rows
         stored = replace(read_stored(RunsDir(folder).stored_jsonl), shorter=shorter)
         return stored.timed_since(_seconds_since(folder))
     comparison = load_runs(folder)
     if not comparison.rows:
-        raise InputError([f"{folder}: holds neither runs nor the YAML of a row; give another"])
+        raise InputError([f"{folder}: holds neither runs nor the YAML of a row"])
     return comparison
 
 
@@ -79,15 +79,13 @@ def _seconds_since(folder: Path) -> datetime | None:
 
 
 def load_runs(folder: Path) -> Comparison:
-    """Read every <row>/seed<N> of `folder` and of its ``BUDGET``. Raises InputError as `load_comparison` does.
-
-    The shorter baselines of a study outside experiments/ are in ``folder`` itself.
-    """
+    """Read every <row>/seed<N> of `folder` and of its ``BUDGET``. Raises InputError as `load_comparison` does."""
     rows: list[Row] = []
     shorter = _load_rows(folder / BUDGET)
+    # The shorter baselines of a study outside experiments/ are in the folder itself.
+    beginnings = tuple(SHORTER_ROWS.values())
     for row in _load_rows(folder):
-        labels = [run.row for run in row.runs.values()]
-        is_shorter = any(label.startswith((*SHORTER_ROWS.values(),)) for label in labels)
+        is_shorter = any(run.row.startswith(beginnings) for run in row.runs.values())
         (shorter if is_shorter else rows).append(row)
     # Runs may keep the names of their classes. Where they differ, there are none.
     names = {run_dir.class_names() for _, _, run_dir in RunsDir(folder).runs()} - {()}
@@ -109,8 +107,7 @@ def _load_rows(folder: Path) -> list[Row]:
         runs[name][seed] = run
         if run.seed != seed:
             # Someone copied or renamed a folder. Pairs of runs with equal seeds would then be wrong.
-            problem = f"result.json has seed {run.seed}; name the folder after it"
-            problems.append(f"{run_dir.root}: {problem}")
+            problems.append(f"{run_dir.root}: its result.json has seed {run.seed}")
     raise_problems(problems)
     names = sorted({*runs, *unfinished}, key=row_order)
     return [Row(name, runs[name], unfinished[name]) for name in names]
@@ -125,7 +122,6 @@ def read_run(run_dir: RunDir) -> Run:
         columns |= _clock_fields(result["seconds"])
         columns |= {name: result[name] for name in COLUMNS if name not in columns}
         run = Run(**columns, other_cores=result["other_cores"])
-        _check_date(run)
     with understanding(run_dir.root):
         starts, values = read_jsonl(run_dir.starts_jsonl), from_yaml(run_dir.config_yaml)
         return replace(
@@ -142,12 +138,6 @@ def read_run(run_dir: RunDir) -> Run:
 
 def _clock_fields(seconds: Mapping[str, Any]) -> dict[str, Any]:
     return {f"{clock}_seconds": float(seconds[clock]) for clock in CLOCKS}
-
-
-def _check_date(run: Run) -> None:
-    """Raise ValueError if the end of a run is no moment with a time zone, with which others can be compared."""
-    if run.finished_at.tzinfo is None:
-        raise ValueError(f"the date {run.date} has no time zone")
 
 
 def given_keys(starts: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -296,7 +286,6 @@ def read_stored(path: Path) -> Comparison:
                 recipe=line["recipe"],
                 videos=videos and VideoScores(**videos),
             )
-            _check_date(run)
             rows.setdefault(line["name"], {})[run.seed] = run
     return Comparison(tuple(Row(name, runs) for name, runs in rows.items()), class_names)
 

@@ -1,6 +1,8 @@
 """The one model of results: a run, a row (its runs by seed), a pair of rows, and all rows of a folder.
 
-Reports, tables and figures are made from these classes. `load.py` reads them from files.
+Reports, tables and figures are made from these classes. The seconds of training go from the result.json of a run
+through `load.read_run` into `Run.train_seconds`, through `Pair.speed_up` into an estimate over the seeds, and from
+there through the filters of `pages` into a template.
 """
 
 from __future__ import annotations
@@ -9,17 +11,18 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import datetime
 from functools import cached_property
+from operator import attrgetter
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from mgexp.errors import InputError
-from mgexp.results.estimates import Estimate, estimate_mean, estimate_ratio
+from mgexp.results.estimates import Estimate, estimate_mean, estimate_ratio, estimate_score
 from mgexp.run.confusion import Confusion, sum_confusions
 from mgexp.run.folder import METRIC_NAMES
 from mgexp.run.other_programs import is_busy
@@ -46,11 +49,6 @@ class Evaluation:
     frame_order: str
     train_flops: int | None = None
     """The training FLOPs until it. None for a run of an earlier version, and for an evaluation alone."""
-
-    @property
-    def protocol(self) -> tuple[int, bool, int, int]:
-        """The values that must agree before a control is compared with the plain evaluation."""
-        return (self.step, self.full_protocol, self.num_videos, self.views)
 
 
 @dataclass(frozen=True)
@@ -79,26 +77,6 @@ def pack_videos(correct: Mapping[str, bool]) -> VideoScores:
     start = len(os.path.commonpath([os.path.dirname(path) for path in paths]))  # noqa: PTH120 (text)
     digest = hashlib.sha256("\n".join(path[start:] for path in paths).encode()).hexdigest()
     return VideoScores(len(paths), digest[:16], packed.tobytes().hex())
-
-
-class Setting(NamedTuple):
-    """What can change a result besides the recipe. ``threads`` and ``torch`` are None where they are unknown.
-
-    Seconds are compared only between runs that share all of it. Scores need the same precision and videos. Another
-    device or number of threads adds up in another order, which moves a score as another seed does.
-    """
-
-    device: str
-    precision: str
-    threads: object
-    torch: object
-    commit: str
-    num_train_videos: int
-
-    @property
-    def of_scores(self) -> tuple[str, int]:
-        """What another run must share so that the scores of the two can be compared."""
-        return self.precision, self.num_train_videos
 
 
 @dataclass(frozen=True)
@@ -147,10 +125,15 @@ class Run:
     command: str = ""
     """The command that trained it. "" where it is unknown, as in runs.jsonl."""
 
+    def __post_init__(self) -> None:
+        # Runs are sorted by their ends, and moments without a time zone have no order.
+        if self.finished_at.tzinfo is None:
+            raise ValueError(f"the date {self.date} has no time zone")
+
     @property
     def num_test_videos(self) -> int | None:
         """The number of videos of the final evaluation. None where it is unknown."""
-        final = [evaluation for evaluation in self.curve if evaluation.full_protocol]
+        final = [each for each in self.curve if each.full_protocol]
         return final[-1].num_videos if final else None
 
     @property
@@ -167,11 +150,16 @@ class Run:
         return self.experiment, self.seed
 
     @property
-    def setting(self) -> Setting:
+    def score_setting(self) -> tuple[str, int]:
+        """What two runs must share before their scores are compared."""
+        # Another device or number of threads adds up in another order, which moves a score as another seed does.
+        return self.precision, self.num_train_videos
+
+    @property
+    def setting(self) -> tuple[object, ...]:
+        """What two runs must share before their seconds are compared."""
         threads, torch = self.environment.get("threads"), self.environment.get("torch")
-        return Setting(
-            self.device, self.precision, threads, torch, self.commit, self.num_train_videos
-        )
+        return *self.score_setting, self.device, threads, torch, self.commit
 
     @property
     def is_busy(self) -> bool:
@@ -180,6 +168,7 @@ class Run:
 
     @property
     def is_timed(self) -> bool:
+        """Whether its seconds count."""
         return not self.is_untimed and not self.is_busy
 
     @property
@@ -214,14 +203,15 @@ class Run:
 
     def control(self, frame_order: str) -> tuple[Evaluation, Evaluation] | None:
         """Return the last evaluation with that order of frames, and the plain one of the same protocol."""
-        plain = {evaluation.protocol: evaluation for evaluation in self.curve}
+        protocol = attrgetter("step", "full_protocol", "num_videos", "views")
+        plain = {protocol(evaluation): evaluation for evaluation in self.curve}
         pairs = [
-            (evaluation, plain[evaluation.protocol])
+            (evaluation, plain[protocol(evaluation)])
             for evaluation in self.evaluations
-            if evaluation.frame_order == frame_order and evaluation.protocol in plain
+            if evaluation.frame_order == frame_order and protocol(evaluation) in plain
         ]
         # A run may have been evaluated several times. The protocol begins with the step, so `max` takes the last.
-        return max(pairs, key=lambda pair: pair[0].protocol, default=None)
+        return max(pairs, key=lambda pair: protocol(pair[0]), default=None)
 
 
 COLUMNS = tuple(
@@ -244,12 +234,24 @@ class Row:
     unfinished: Mapping[int, int | None] = field(default_factory=dict)
 
     @property
+    def first(self) -> Run:
+        """One of its runs, for what all of them share."""
+        return next(iter(self.runs.values()))
+
+    @property
     def scores(self) -> tuple[float, ...]:
         return self.each("score")
+
+    @property
+    def score(self) -> Estimate | None:
+        return estimate_score(self.scores)
 
     def each(self, name: str, unit: float = 1.0) -> tuple[float, ...]:
         """Return the number ``name`` of each finished run, such as "steps", divided by ``unit``."""
         return tuple(getattr(run, name) / unit for run in self.runs.values())
+
+    def only(self, seeds: Collection[int]) -> Row:
+        return replace(self, runs={seed: self.runs[seed] for seed in self.runs if seed in seeds})
 
     def mean(self, name: str) -> float:
         return fmean(self.each(name))
@@ -271,19 +273,23 @@ class Pair:
     own: Row
     base: Row
 
-    def _both(self) -> Iterator[tuple[Run, Run]]:
-        """Yield (run, run of the base) for each seed that both have, also if their settings differ."""
-        for seed, run in self.own.runs.items():
-            if seed in self.base.runs:
-                yield run, self.base.runs[seed]
+    @property
+    def _both(self) -> list[tuple[Run, Run]]:
+        base = self.base.runs
+        return [(run, base[seed]) for seed, run in self.own.runs.items() if seed in base]
 
     @cached_property
     def runs(self) -> tuple[tuple[Run, Run], ...]:
         """(run, run of the base) for each seed whose scores can be compared."""
         return tuple(
-            (run, base)
-            for run, base in self._both()
-            if run.setting.of_scores == base.setting.of_scores
+            (run, base) for run, base in self._both if run.score_setting == base.score_setting
+        )
+
+    @property
+    def not_compared(self) -> tuple[tuple[Run, Run], ...]:
+        """(run, run of the base) for each seed whose scores cannot be compared."""
+        return tuple(
+            (run, base) for run, base in self._both if run.score_setting != base.score_setting
         )
 
     @property
@@ -291,20 +297,12 @@ class Pair:
         return tuple(run.seed for run, _ in self.runs)
 
     @property
-    def other_settings(self) -> dict[int, tuple[Setting, Setting]]:
-        """(setting of the run, setting of the base) for each seed that cannot be compared because of them."""
-        return {
-            run.seed: (run.setting, base.setting)
-            for run, base in self._both()
-            if run.setting.of_scores != base.setting.of_scores
-        }
+    def turned(self) -> Pair:
+        """The base compared with the row."""
+        return Pair(self.base, self.own)
 
     def only(self, seeds: Collection[int]) -> Pair:
-        own, base = (
-            replace(row, runs={seed: run for seed, run in row.runs.items() if seed in seeds})
-            for row in (self.own, self.base)
-        )
-        return Pair(own, base)
+        return Pair(self.own.only(seeds), self.base.only(seeds))
 
     @cached_property
     def timed(self) -> Pair:
@@ -327,7 +325,7 @@ class Pair:
 
     @property
     def speed_up(self) -> Estimate | None:
-        """The ratio of the training seconds, over the seeds with the same setting in both rows."""
+        """The ratio of the training seconds, over the seeds of `timed`."""
         return self.timed.ratio("train_seconds")
 
     @property
@@ -389,10 +387,14 @@ class Comparison:
         )
 
     @property
+    def all_rows(self) -> tuple[Row, ...]:
+        """The rows and the shorter baselines."""
+        return (*self.rows, *self.shorter)
+
+    @property
     def busy(self) -> tuple[Run, ...]:
-        """The runs beside which other programs worked, also of shorter baselines."""
-        rows = (*self.rows, *self.shorter)
-        return tuple(run for row in rows for run in row.runs.values() if run.is_busy)
+        """The runs beside which other programs worked."""
+        return tuple(run for row in self.all_rows for run in row.runs.values() if run.is_busy)
 
     @property
     def num_train_videos(self) -> Mapping[str, set[int]]:
@@ -410,7 +412,7 @@ class Comparison:
 
     def row(self, name: str) -> Row:
         """Return the row or the shorter baseline of that name, or an empty row."""
-        return next((row for row in (*self.rows, *self.shorter) if row.name == name), Row(name))
+        return next((row for row in self.all_rows if row.name == name), Row(name))
 
     @property
     def baseline(self) -> Row:
@@ -431,19 +433,21 @@ class Comparison:
         return tuple(pair for pair in pairs if pair.runs)
 
     @cached_property
-    def confused(self) -> tuple[Row, ...]:
-        """The baseline and the row with the fewest training seconds. Rows without a confusion matrix are skipped.
+    def confused(self) -> tuple[tuple[str, Confusion], ...]:
+        """The confusion matrices of the baseline and of the row with the fewest training seconds, by name.
 
-        A figure has room for only two matrices side by side.
+        A row without a matrix is skipped.
         """
         known = [row for row in self.compared if row.confusion]
+        # A figure has room for only two matrices side by side.
         fastest = sorted(known, key=lambda row: row.mean("train_seconds"))[:1]
-        return tuple(row for row in (self.baseline, *fastest) if row.confusion)
+        matrices = ((row.name, row.confusion) for row in (self.baseline, *fastest))
+        return tuple((name, matrix) for name, matrix in matrices if matrix)
 
     @property
     def num_classes(self) -> int:
         """The number of classes in the matrices of `confused`; 0 where no run has a confusion matrix."""
-        return max((row.confusion.num_classes for row in self.confused if row.confusion), default=0)
+        return max((matrix.num_classes for _, matrix in self.confused), default=0)
 
     def with_class_names(self, names: Sequence[str], where: object) -> Comparison:
         """Name the classes, if names are given. Raises an InputError about `where` if a name is missing."""
@@ -452,6 +456,5 @@ class Comparison:
         num = len(named.class_names)
         if 0 < num < self.num_classes:
             problem = f"its runs have {self.num_classes} classes or more, but {num} have a name"
-            remedy = "give the class names of their data set, or no names"
-            raise InputError([f"{where}: {problem}: {remedy}"])
+            raise InputError([f"{where}: {problem}"])
         return named

@@ -13,9 +13,11 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from mgexp.results import texts
+from mgexp.results.evidence import judge_margin
 from mgexp.results.html import Picture, to_html
 from mgexp.run.files import atomic_file, atomic_write_text
 from mgexp.run.folder import RunsDir
+from mgexp.text import counted
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -30,6 +32,7 @@ IN_BRACKETS = {
 FILTERS: Mapping[str, Callable[..., str]] = {
     "lines": "\n".join,
     "cell": texts.plain_cell,
+    "counted": counted,
     "seeds": texts.seeds_cell,
     "timed_seeds": texts.timed_seeds,
     "mean": texts.mean_text,
@@ -42,7 +45,9 @@ FILTERS: Mapping[str, Callable[..., str]] = {
     "points": texts.difference_text,
     "interval": texts.interval_text,
     "times": texts.times_text,
+    "test_interval": texts.test_interval_text,
     "verdict": texts.verdict,
+    "judge": judge_margin,
     "number": lambda value, decimals=0: f"{value:,.{decimals}f}",
 }
 """How the templates write a value: ``{{ pair.difference | points }}``."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from mgexp.results.estimates import Estimate, estimate_mean, estimate_ratio, wilson_interval
+from mgexp.results.estimates import Estimate, estimate_mean
 from mgexp.results.evidence import VideoDifference, compare_videos, is_constant
 from mgexp.results.html import Picture
-from mgexp.results.model import COARSE_CONTROL, Comparison, Pair, Row, Run
+from mgexp.results.model import COARSE_CONTROL, Comparison, Pair, Run
 from mgexp.results.pages import render_page
-from mgexp.results.texts import NONE, busy_text, distinct_text, interval_text, not_compared
+from mgexp.results.texts import busy_text, distinct_text, not_compared
 from mgexp.run.confusion import name_of
 from mgexp.text import counted
 
@@ -40,22 +40,22 @@ def render(
     A row of ``expected_rows`` that has no run is listed as "not run". ``mistakes`` are the lines of that table.
     ``study`` is the folder of the study that has the claims, or "".
     """
-    videos = {row.name: compare_videos(comparison.pair(row)) for row in comparison.compared}
+    pairs = [comparison.pair(row) for row in comparison.compared]
+    videos = [(pair, compare_videos(pair)) for pair in pairs]
     return render_page(
         "report.md.j2",
         pictures,
         title=title,
         study=study,
         comparison=comparison,
+        pairs=pairs,
         smoke=[row.name for row in comparison.finished if any(row.each("is_smoke"))],
-        verdicts=[_verdict(comparison.pair(row), videos[row.name]) for row in comparison.compared],
-        busy=busy_text(comparison.busy) if comparison.busy else "",
-        commands=[command for row in comparison.finished if (command := _first(row).command)],
-        rows=[_row(comparison, row) for row in comparison.finished],
-        differences=[_difference(comparison.pair(row)) for row in comparison.compared],
+        verdicts=[(pair, both, _chance(pair, both)) for pair, both in videos],
+        busy=busy_text(comparison.busy),
+        commands=[row.first.command for row in comparison.finished if row.first.command],
         mistakes=mistakes,
         missing=[*_missing(comparison, expected_rows)],
-        **shared_tables(comparison, list(videos.items())),
+        **shared_tables(comparison, [(pair.own.name, both) for pair, both in videos]),
     )
 
 
@@ -80,32 +80,22 @@ def shared_tables(
     }
 
 
-def _first(row: Row) -> Run:
-    return next(iter(row.runs.values()))
-
-
 # --- what comes first: the verdicts and the data
 
 
-def _verdict(pair: Pair, videos: VideoDifference | None) -> dict[str, object]:
-    """Say what a row gains and loses against the baseline, and whether that may be chance."""
+def _chance(pair: Pair, videos: VideoDifference | None) -> str:
+    """Say whether the difference of a row to the baseline may be chance."""
     difference = pair.difference
-    if difference is None:
-        return {"pair": pair, "videos": None}
     ends = [each.interval for each in (difference, videos) if each and each.interval]
-    if not ends:
-        word = "One seed, and no scores of single videos, cannot tell this from chance."
-    elif is_constant(difference):
+    if difference is None or not ends:
+        return "One seed, and no scores of single videos, cannot tell this from chance."
+    if is_constant(difference):
         word = "All pairs are alike, as with too few or too easy test videos."
     elif any(low <= 0 <= high for low, high in ends):
         word = "An interval contains 0, so the difference may be chance."
     else:
         word = f"It is {'more' if difference.mean > 0 else 'less'} accurate than the baseline."
-    interval = interval_text(difference)
-    if len(pair.runs) == 1:
-        interval = f"{NONE}, because there is one seed"
-        word += " Another seed may differ." if ends else ""
-    return {"pair": pair, "videos": videos, "interval": interval, "word": word}
+    return word if len(pair.runs) > 1 else f"{word} Another seed may differ."
 
 
 def _data(comparison: Comparison) -> dict[str, object]:
@@ -126,47 +116,6 @@ def _data(comparison: Comparison) -> dict[str, object]:
 # --- tables
 
 
-def _row(comparison: Comparison, row: Row) -> dict[str, object]:
-    """Return the line of a row. Its seconds are those in the setting of most runs; see `Comparison.timed`."""
-    pair = comparison.pair(row)
-    return {
-        "pair": pair,
-        "is_control": row.name == COARSE_CONTROL,
-        "test_interval": _test_interval(row),
-        "timed": comparison.timed.row(row.name),
-        "steady_speed_up": pair.timed.ratio("steady_seconds"),
-    }
-
-
-def _test_interval(row: Row) -> str:
-    """Write Wilson's interval of the mean accuracy. It covers the choice of the test videos, not of the seed."""
-    runs = [*row.runs.values()]
-    # Wilson's interval is that of a share of videos, as top-1 is, and mAP is not.
-    if any(run.top1 is None or not run.num_test_videos for run in runs):
-        return NONE
-    # Each fold has a list of its own. Where no run has scores of single videos, the list is taken for one.
-    lists = {run.videos.names_hash: run.videos.num_videos for run in runs if run.videos}
-    num = sum(lists.values()) or runs[-1].num_test_videos or 0
-    low, high = wilson_interval(row.mean("score"), num)
-    return f"{low:.1f} to {high:.1f}"
-
-
-def _difference(pair: Pair) -> dict[str, object]:
-    """Compare a row with the baseline of the same seeds. The ratios are the row's number over the baseline's."""
-    return {
-        "pair": pair,
-        "speed_up": pair.speed_up if pair.runs else None,
-        "steps": _inverse(pair.ratio("steps")),
-        "clips": _inverse(pair.ratio("clips_seen")),
-        "flops_per_second": _inverse(pair.timed.ratio("steady_flops_per_second")),
-    }
-
-
-def _inverse(ratio: Estimate | None) -> Estimate | None:
-    # For the mean, one inverse would be enough, but the range needs the inverse of each value.
-    return estimate_ratio([1 / value for value in ratio.each]) if ratio else None
-
-
 class Control(NamedTuple):
     """The scores of a control by seed, and its difference to the baseline of the same seeds."""
 
@@ -181,11 +130,11 @@ def list_controls(
 ) -> list[Control]:
     """List the controls: the baseline without the order of frames, and a network trained on coarse clips only.
 
-    If a control is near the baseline, the data can be classified without motion, or without training on fine
-    clips. ``orders`` and ``has_coarse`` are the controls of a study, which are listed even before they are
-    evaluated. Without ``orders``, only the controls that were evaluated are listed.
+    ``orders`` and ``has_coarse`` are the controls of a study, which are listed even before they are evaluated.
+    Without ``orders``, only the controls that were evaluated are listed.
     """
-    # For the name of each control: (seed, score of the control, score of the baseline).
+    # If a control is near the baseline, the data can be classified without motion, or without training on fine
+    # clips. For the name of each control: (seed, score of the control, score of the baseline).
     scores: dict[str, list[tuple[int, float, float]]] = {}
     for order, name in FRAME_ORDERS.items():
         if orders is None or order in orders:
@@ -214,19 +163,16 @@ def list_classes(comparison: Comparison) -> Mapping[str, Any]:
     """List the worst classes and most confused pairs of the baseline and the fastest row, over all seeds."""
     names = comparison.class_names
     worst, pairs = [], []
-    for row in comparison.confused:
-        # `confused` leaves out rows without a confusion matrix.
-        assert row.confusion is not None
-        most = row.confusion.most_confused()
-        for score in row.confusion.worst(NUM_CLASSES_SHOWN):
+    for row, matrix in comparison.confused:
+        most = matrix.most_confused()
+        for score in matrix.worst(NUM_CLASSES_SHOWN):
             rival = next(predicted for label, predicted, _ in most if label == score.label)
-            worst.append((row.name, name_of(score.label, names), score, name_of(rival, names)))
-        videos = {score.label: score.num_videos for score in row.confusion.classes}
+            worst.append((row, name_of(score.label, names), score, name_of(rival, names)))
+        videos = {score.label: score.num_videos for score in matrix.classes}
         for label, predicted, num in most[:NUM_CLASSES_SHOWN]:
             share = 100 * num / videos[label]
-            classes = name_of(label, names), name_of(predicted, names)
-            pairs.append((row.name, *classes, num, share))
-    return {"rows": [row.name for row in comparison.confused], "worst": worst, "pairs": pairs}
+            pairs.append((row, name_of(label, names), name_of(predicted, names), num, share))
+    return {"rows": [row for row, _ in comparison.confused], "worst": worst, "pairs": pairs}
 
 
 # --- below the tables

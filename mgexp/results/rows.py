@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 from mgexp.config.study import STUDY_YAML
 from mgexp.config.values import BASE_KEY, parse_yaml
@@ -61,97 +60,31 @@ class Experiment:
         return self.is_plain or self.file.endswith(BASELINE)
 
 
-@dataclass(frozen=True)
-class Experiments:
-    """All rows by name."""
-
-    rows: Mapping[str, Experiment]
-
-    @cached_property
-    def folders(self) -> tuple[str, ...]:
-        """The tables, in the order of the page."""
-
-        def place(folder: str) -> tuple[object, ...]:
-            top = folder.split("/", maxsplit=1)[0]
-            if top in LAST:
-                return 2, LAST.index(top), _natural(folder)
-            return *((0, FIRST.index(top)) if top in FIRST else (1, 0)), _natural(folder)
-
-        return tuple(sorted({row.folder for row in self.rows.values()}, key=place))
-
-    def table(self, folder: str) -> tuple[Experiment, ...]:
-        """List the rows of a folder. As in the paper, each baseline comes before the rows that belong to it."""
-
-        def order(row: Experiment) -> tuple[object, ...]:
-            baseline = self.baseline(row)
-            first = baseline if baseline and baseline.folder == row.folder else row
-            group = () if baseline and baseline != first else _natural(first.file)
-            return group, baseline is not None, row_order(row.file)[0], _natural(row.file)
-
-        inside = (row for row in self.rows.values() if row.folder == folder)
-        return tuple(sorted(inside, key=order))
-
-    def parent(self, row: Experiment) -> Experiment | None:
-        """Return the row that the `_BASE_` key of ``row`` names, or None if the key names a base file."""
-        return self.rows.get(row.base)
-
-    def baseline(self, row: Experiment) -> Experiment | None:
-        """Find the row to compare ``row`` with. Return None if there is none, as for a baseline.
-
-        It is the first of these that exists: the row baseline_<name of the row> in the same folder; a row called
-        <prefix>baseline in the same folder, where the name of the row begins with <prefix> (the longest prefix
-        wins); a row in any table that changes nothing of the base file.
-        """
-        if row.is_baseline:
-            return None
-        rows = self.rows.values()
-        beside = [other for other in rows if other.folder == row.folder and other != row]
-        own = [other for other in beside if other.file == f"{BASELINE}_{row.file}"]
-        prefixed = [
-            other
-            for other in beside
-            if other.file.endswith(BASELINE) and row.file.startswith(other.file[: -len(BASELINE)])
-        ]
-        # In a folder with baseline and imagenet_baseline, the row imagenet_long belongs to the second.
-        prefixed.sort(key=lambda other: -len(other.file))
-        # Follow the `_BASE_` keys to the last file. A file that is its own base ends there too.
-        seen, base_file = {row.name}, row.base
-        while (above := self.rows.get(base_file)) and above.name not in seen:
-            seen.add(above.name)
-            base_file = above.base
-        plain = [other for other in rows if other.is_plain and other.base == base_file]
-        plain.sort(
-            key=lambda other: (other.folder != row.folder, other.file != BASELINE, other.name)
-        )
-        return next(iter([*own, *prefixed, *plain]), None)
-
-
 def _natural(name: str) -> tuple[tuple[float, str], ...]:
     """Make a sort key that puts 8x before 16x, and 0.0025 before 0.01."""
     parts = re.findall(r"(\d+(?:\.\d+)?)|(\D+)", name)
     return tuple((float(number), "") if number else (float("inf"), text) for number, text in parts)
 
 
-def read_experiments(root: Path) -> Experiments:
-    """Read every YAML below `root` that is a row. Raises InputError if one is not a plain YAML."""
+def read_experiments(root: Path) -> dict[str, Experiment]:
+    """Read every YAML below `root` that is a row, by name. Raises InputError if one is not a plain YAML."""
     rows = {}
     for path in sorted(root.rglob("*.yaml")):
         is_in_table = path.relative_to(root).parts[0] not in WITHOUT_TABLE
         if is_in_table and path.name != STUDY_YAML:
             row = _read_row(path, root)
             rows[row.name] = row
-    return Experiments(rows)
+    return rows
 
 
 def _read_row(path: Path, root: Path) -> Experiment:
     with understanding(path):
         text = path.read_text(encoding="utf-8")
-    try:
-        tree = parse_yaml(text)
-    except ValueError as error:
-        raise InputError([f"{path} is not a YAML file of configuration keys: {error}"]) from error
-    values = tree if isinstance(tree, dict) else {}
-    with understanding(path):
+        try:
+            tree = parse_yaml(text)
+        except ValueError as error:
+            raise InputError([f"{path} is not a YAML file: {error}"]) from error
+        values = tree if isinstance(tree, dict) else {}
         name = _name(path, root)
         # A YAML may have several bases. The first is the one that it changes.
         base = values.get(BASE_KEY, [])
@@ -207,13 +140,12 @@ def read_published(published_csv: Path) -> tuple[Published, ...]:
     for number, cells in enumerate(lines, start=2):
         where = f"{published_csv}, line {number}:"
         if len(cells) != len(names):
-            problem = f"{where} has {len(cells)} cells, not {len(names)}"
-            problems.append(f"{problem}; put text with a comma into quotes")
+            # Perhaps a text with a comma has no quotes.
+            problems.append(f"{where} has {len(cells)} cells, not {len(names)}")
             continue
         line = Published(*cells)
         if line.metric not in METRIC_NAMES:
-            known = ", ".join(METRIC_NAMES)
-            problems.append(f"{where} the metric {line.metric!r} is none of {known}")
+            problems.append(f"{where} the metric {line.metric!r} is unknown")
         if not line.value.replace(".", "", 1).isdecimal():
             problems.append(f"{where} the value {line.value!r} is not a percentage, such as 76.8")
         if not line.source:
@@ -223,78 +155,122 @@ def read_published(published_csv: Path) -> tuple[Published, ...]:
     return tuple(published)
 
 
-# --- which results count
+# --- the page
 
 
-class Counted(NamedTuple):
-    """The Row of each experiment that was run, and the runs that do not count.
+def count_results(runs: Iterable[Run]) -> tuple[dict[str, Row], tuple[Run, ...]]:
+    """Return the runs of each experiment that count, by its name, and all other runs.
 
-    Newer runs of their row have another recipe, precision or number of training videos. A mean over two recipes
-    describes neither.
+    Those count that have the recipe, precision and number of videos of the newest run of their experiment.
     """
-
-    rows: Mapping[str, Row]
-    others: tuple[Run, ...]
-
-
-def count_results(runs: Iterable[Run]) -> Counted:
-    """Keep the runs of each experiment with the recipe, precision and number of videos of its newest run."""
     groups: defaultdict[str, list[Run]] = defaultdict(list)
     for run in sorted(runs, key=lambda run: run.finished_at):
         groups[run.experiment].append(run)
     rows, others = {}, []
     for experiment, group in sorted(groups.items()):
-        newest = group[-1]
-        recipe = (newest.recipe, newest.setting.of_scores)
-        same = [run for run in group if (run.recipe, run.setting.of_scores) == recipe]
+        # A mean over two recipes describes neither.
+        recipe = (group[-1].recipe, group[-1].score_setting)
+        same = [run for run in group if (run.recipe, run.score_setting) == recipe]
         counts = {run.seed: run for run in sorted(same, key=lambda run: run.seed)}
         rows[experiment] = Row(experiment, counts)
         others += [run for run in group if run is not counts.get(run.seed)]
-    return Counted(rows, tuple(others))
-
-
-# --- the page
+    return rows, tuple(others)
 
 
 @dataclass(frozen=True)
 class Page:
-    """Everything that the page shows. `root` is the folder experiments/."""
+    """Everything that the page shows. `root` is the folder experiments/, with all its rows by name."""
 
     root: Path
-    experiments: Experiments
-    published: tuple[Published, ...]
-    results: tuple[Run, ...]
+    experiments: Mapping[str, Experiment]
+    published: tuple[Published, ...] = ()
+    results: tuple[Run, ...] = ()
 
     @cached_property
-    def counted(self) -> Counted:
+    def counted(self) -> tuple[dict[str, Row], tuple[Run, ...]]:
         return count_results(self.results)
 
-    def rows(self, folder: str) -> list[Row]:
+    @cached_property
+    def folders(self) -> tuple[str, ...]:
+        """The tables, in the order of the page."""
+
+        def place(folder: str) -> tuple[object, ...]:
+            top = folder.split("/", maxsplit=1)[0]
+            if top in LAST:
+                return 2, LAST.index(top), _natural(folder)
+            return *((0, FIRST.index(top)) if top in FIRST else (1, 0)), _natural(folder)
+
+        return tuple(sorted({row.folder for row in self.experiments.values()}, key=place))
+
+    def table(self, folder: str) -> tuple[Experiment, ...]:
+        """List the rows of a folder. As in the paper, each baseline comes before the rows that belong to it."""
+
+        def order(row: Experiment) -> tuple[object, ...]:
+            baseline = self.baseline(row)
+            first = baseline if baseline and baseline.folder == row.folder else row
+            group = () if baseline and baseline != first else _natural(first.file)
+            return group, baseline is not None, row_order(row.file)[0], _natural(row.file)
+
+        inside = (row for row in self.experiments.values() if row.folder == folder)
+        return tuple(sorted(inside, key=order))
+
+    def parent(self, row: Experiment) -> Experiment | None:
+        """Return the row that the `_BASE_` key of ``row`` names, or None if the key names a base file."""
+        return self.experiments.get(row.base)
+
+    def baseline(self, row: Experiment) -> Experiment | None:
+        """Find the row to compare ``row`` with. Return None if there is none, as for a baseline.
+
+        It is the first of these that exists: the row baseline_<name of the row> in the same folder; a row called
+        <prefix>baseline in the same folder, where the name of the row begins with <prefix> (the longest prefix
+        wins); a row in any table that changes nothing of the base file.
+        """
+        if row.is_baseline:
+            return None
+        rows = self.experiments.values()
+        beside = [other for other in rows if other.folder == row.folder and other != row]
+        own = [other for other in beside if other.file == f"{BASELINE}_{row.file}"]
+        prefixed = [
+            other
+            for other in beside
+            if other.file.endswith(BASELINE) and row.file.startswith(other.file[: -len(BASELINE)])
+        ]
+        # In a folder with baseline and imagenet_baseline, the row imagenet_long belongs to the second.
+        prefixed.sort(key=lambda other: -len(other.file))
+        # Follow the `_BASE_` keys to the last file. A file that is its own base ends there too.
+        seen, base_file = {row.name}, row.base
+        while base_file in self.experiments and base_file not in seen:
+            seen.add(base_file)
+            base_file = self.experiments[base_file].base
+        plain = [other for other in rows if other.is_plain and other.base == base_file]
+        plain.sort(
+            key=lambda other: (other.folder != row.folder, other.file != BASELINE, other.name)
+        )
+        return next(iter([*own, *prefixed, *plain]), None)
+
+    def all_rows(self, folder: str) -> list[Experiment]:
         """List the rows of a table. Baselines and parents from other folders come first."""
-        inside = self.experiments.table(folder)
-        others = [self.experiments.baseline(row) for row in inside]
-        others += [self.experiments.parent(row) for row in inside]
+        inside = self.table(folder)
+        others = [self.baseline(row) for row in inside] + [self.parent(row) for row in inside]
         outside = [row for row in others if row and row.folder != folder]
-        return [self.row(row) for row in dict.fromkeys([*outside, *inside])]
+        return list(dict.fromkeys([*outside, *inside]))
 
     def row(self, experiment: Experiment) -> Row:
         """Return the runs of an experiment that count, or an empty Row."""
-        return self.counted.rows.get(experiment.name, Row(experiment.name))
+        return self.counted[0].get(experiment.name, Row(experiment.name))
 
-    def against_baseline(self, row: Row) -> Pair | None:
+    def against_baseline(self, row: Experiment) -> Pair | None:
         """Pair a row with its baseline. Return None if it has no baseline or was not run."""
-        return self._pair(row, self.experiments.baseline(self.experiments.rows[row.name]))
+        return self._pair(row, self.baseline(row))
 
-    def against_parent(self, row: Row) -> Pair | None:
+    def against_parent(self, row: Experiment) -> Pair | None:
         """Pair a row with the row that its YAML changes. Return None if this is also its baseline."""
-        experiment = self.experiments.rows[row.name]
-        parent = self.experiments.parent(experiment)
-        return self._pair(row, parent if parent != self.experiments.baseline(experiment) else None)
+        parent = self.parent(row)
+        return self._pair(row, parent if parent != self.baseline(row) else None)
 
-    def _pair(self, row: Row, base: Experiment | None) -> Pair | None:
-        if base is None or not row.runs:
-            return None
-        return Pair(row, self.row(base))
+    def _pair(self, row: Experiment, base: Experiment | None) -> Pair | None:
+        own = self.row(row)
+        return Pair(own, self.row(base)) if base and own.runs else None
 
 
 def read_page(experiments: ExperimentsDir) -> Page:
@@ -305,8 +281,8 @@ def read_page(experiments: ExperimentsDir) -> Page:
         read_published(experiments.published_csv),
         tuple(stored_runs(experiments.root)),
     )
-    names = [line.experiment for line in page.published]
-    unknown = [name for name in names if name not in page.experiments.rows]
-    where = experiments.published_csv
-    raise_problems([f"{where}: {name}.yaml is not a row; correct its name" for name in unknown])
+    unknown = [
+        line.experiment for line in page.published if line.experiment not in page.experiments
+    ]
+    raise_problems([f"{experiments.published_csv}: {name}.yaml is not a row" for name in unknown])
     return page

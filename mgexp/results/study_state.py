@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -19,8 +18,6 @@ from mgexp.config.check import PLACE_KEYS, differing_keys
 from mgexp.config.load import flatten, from_yaml, load_config
 from mgexp.config.study import (
     BUDGET,
-    FLOPS_NAME,
-    SECONDS_NAME,
     Study,
     Task,
     budget_text,
@@ -31,11 +28,10 @@ from mgexp.errors import InputError, listed
 from mgexp.launch.sweep_state import progress_of
 from mgexp.plan.advice import FEW_PHASE_STEPS, FEW_STEPS, has_few_steps
 from mgexp.plan.row_schedules import build_known_schedule, load_flops
-from mgexp.results.collect import RESUMED_WITH_OVERRIDE, Gathered
+from mgexp.results.collect import RESUMED_WITH_OVERRIDE, RunDirs, StudyRuns
 from mgexp.results.evidence import judge_margin
 from mgexp.results.load import read_stored
 from mgexp.results.model import Pair
-from mgexp.results.study_page import StudyResults
 from mgexp.results.texts import NONE, difference_text, interval_text
 from mgexp.run.files import free_path, read_jsonl, short_path
 from mgexp.run.folder import RunDir, RunsDir
@@ -44,16 +40,13 @@ from mgexp.text import aligned, counted, duration, shown
 MOST_KEYS = 4
 """A line of the message names this many changed keys."""
 
-RunDirs = Callable[[str, int], Iterable[RunDir]]
-"""A function that lists the folders where the run of a row and seed may be."""
-
 
 # --- what is left
 
 
-def seconds_of(study: Study, gathered: Gathered, tasks: Iterable[Task]) -> float:
+def seconds_of(gathered: StudyRuns, tasks: Iterable[Task]) -> float:
     """Estimate the seconds of tasks from the runs so far. 0 where nothing is known."""
-    of_rows = _seconds_of_rows(study, gathered)
+    of_rows = _seconds_of_rows(gathered)
     seconds = 0.0
     for task in tasks:
         run = gathered.runs.get((task.row, task.seed))
@@ -64,70 +57,73 @@ def seconds_of(study: Study, gathered: Gathered, tasks: Iterable[Task]) -> float
     return seconds
 
 
-def _seconds_of_rows(study: Study, gathered: Gathered) -> dict[str, float]:
-    """Estimate the seconds of a run of each row: the median, because one run may have stood still for hours.
-
-    A shorter baseline that was never run takes its share of the baseline's seconds. Any other row that was never
-    run may take as long as the longest.
-    """
-    runs: dict[str, list[float]] = defaultdict(list)
-    for (row, _), run in gathered.runs.items():
-        runs[row].append(run.program_seconds)
-    known = {row: median(runs[row]) for row in study.yamls if row in runs}
+def _seconds_of_rows(gathered: StudyRuns) -> dict[str, float]:
+    """Estimate the seconds of a run of each row."""
+    study = gathered.study
+    # A mean would be wrong where one run stood still for hours.
+    known = {
+        row.name: median(row.each("program_seconds"))
+        for row in gathered.comparison.all_rows
+        if row.runs
+    }
+    # A row that was never run may take as long as the longest.
     longest = max(known.values(), default=0.0)
     seconds = {row: known.get(row, longest) for row in study.yamls}
-    for row in (study.budget_rows.keys() - known.keys()) if study.baseline in known else ():
-        yamls = study.yamls[row], study.yamls[study.baseline]
-        if yamls[0].exists():
-            own, whole = (load_config(path).SOLVER.MAX_EPOCH for path in yamls)
-            seconds[row] = own / whole * known[study.baseline]
+    # A shorter baseline that was never run takes its share of the baseline's seconds.
+    for row in study.budget_rows:
+        yaml = study.yamls[row]
+        if row not in known and study.baseline in known and yaml.exists():
+            own, whole = load_config(yaml), load_config(study.yamls[study.baseline])
+            share = own.SOLVER.MAX_EPOCH / whole.SOLVER.MAX_EPOCH
+            seconds[row] = share * known[study.baseline]
     return seconds
 
 
-def describe_left(study: Study, gathered: Gathered, left: Sequence[Task]) -> str:
+def describe_left(gathered: StudyRuns, left: Sequence[Task]) -> str:
     """Write how many tasks are left, and how long they will take or when that will be known."""
     text = f"{counted(len(left), 'task')} left"
     if left and not gathered.runs:
         return f"{text}; how long they take is known after the first run"
-    seconds = seconds_of(study, gathered, left)
+    seconds = seconds_of(gathered, left)
     return f"{text}, about {duration(seconds)}" if seconds else text
 
 
-def new_budgets(study: Study, gathered: Gathered) -> dict[str, str]:
+def new_budgets(gathered: StudyRuns) -> dict[str, str]:
     """Write the YAMLs of shorter baselines that are missing and can be known, by name.
 
-    FLOPs follow from the schedules. Seconds need the first pairs of the study, and their YAML is written once.
+    FLOPs follow from the schedules. Seconds need the first pairs of the study.
     """
     texts = {}
-    comparison, baseline = gathered.comparison, study.baseline
-    names = {FLOPS_NAME.format(row=row): row for row in study.equal_flops}
-    missing = {name: row for name, row in names.items() if not study.yamls[name].exists()}
-    if missing:
-        yamls = {row: study.yamls[row] for row in (*missing.values(), baseline)}
+    study, comparison, baseline = gathered.study, gathered.comparison, gathered.study.baseline
+    missing = {
+        name: row for name, row in study.budget_rows.items() if not study.yamls[name].exists()
+    }
+    of_flops = [name for name in missing if study.shared_budget(name) == "FLOPs"]
+    if of_flops:
+        rows = [missing[name] for name in of_flops]
+        yamls = {row: study.yamls[row] for row in (*rows, baseline)}
         flops = load_flops(yamls, comparison.num_train_videos)
         if unknown := sorted(yamls.keys() - flops.keys()):
             problem = f"the FLOPs of {', '.join(unknown)} are unknown: give DATA.NUM_VIDEOS"
             raise InputError([f"{study.folder}: {problem}, or the training list"])
-        for name, row in missing.items():
-            share = flops[row] / flops[baseline]
+        for name in of_flops:
+            share = flops[missing[name]] / flops[baseline]
             texts[name] = budget_text(study, name, share, "the schedules of both")
-    for row in study.equal_seconds:
-        name, num = SECONDS_NAME.format(row=row), study.seconds_pairs
-        pair = Pair(comparison.row(row), comparison.row(baseline)).timed
-        pair = pair.only(pair.seeds[:num])
-        ratio = pair.speed_up
-        if ratio and len(pair.seeds) == num and not study.yamls[name].exists():
+    for name in [name for name in missing if name not in of_flops]:
+        timed = Pair(comparison.row(missing[name]), comparison.row(baseline)).timed
+        pair = timed.only(timed.seeds[: study.seconds_pairs])
+        if pair.speed_up and len(pair.seeds) == study.seconds_pairs:
             seeds = ", ".join(map(str, pair.seeds))
-            texts[name] = budget_text(study, name, 1 / ratio.mean, f"the seconds of seeds {seeds}")
+            share = 1 / pair.speed_up.mean
+            texts[name] = budget_text(study, name, share, f"the seconds of seeds {seeds}")
     return texts
 
 
-def status_table(study: Study, gathered: Gathered) -> str:
+def status_table(gathered: StudyRuns) -> str:
     """Write how many seeds of each row are done."""
     lines = [["row", "seeds", "done"]]
-    for row in study.yamls:
-        num = sum(name == row for name, _ in gathered.runs)
-        lines.append([row, f"{study.num_seeds(row)}", f"{num}"])
+    for row in gathered.comparison.all_rows:
+        lines.append([row.name, f"{gathered.study.num_seeds(row.name)}", f"{len(row.runs)}"])
     return aligned(lines)
 
 
@@ -143,14 +139,14 @@ def unfinished_lines(left: Sequence[Task], run_dirs: RunDirs) -> Iterator[str]:
                 yield f"{task.row}, seed {task.seed}: {steps}, {rest}"
 
 
-def verdict_table(results: StudyResults) -> str:
+def verdict_table(gathered: StudyRuns) -> str:
     """Write the verdict on each row and its mean speed-ups, as on the page. "" if no row has a pair."""
-    margin = results.study.margin
+    margin = gathered.study.margin
     claim = f"not worse by {counted(margin, 'point')}"
     lines = [
         ["row", "pairs", "points", "95 % interval", "speed-up, seconds", "speed-up, FLOPs", claim]
     ]
-    for pair in results.pairs:
+    for pair in gathered.pairs:
         ratios = (pair.speed_up, pair.flop_saving)
         lines.append(
             [
@@ -212,10 +208,10 @@ def changed_parts(
 ) -> list[Part]:
     """List what stands in the way of the runs that are missing, which are pairs of a row and a seed.
 
-    Every run of a shorter baseline is in the way if its YAML was written for other recipes. Stored runs of another
-    recipe are in the way even if nothing is missing, because a new run of their seed would replace them.
+    Every run of a shorter baseline is in the way if its YAML was written for other recipes.
     """
     stale = stale_budgets(study)
+    # Stored runs are in the way even if nothing is missing, because a new run of their seed would replace them.
     parts = _stored_parts(study, stale)
     # The folders of these runs name the keys that changed.
     looked_at = {*stale, *(part.row for part in parts)}
@@ -276,38 +272,30 @@ def _changes(run_dir: RunDir, now: Mapping[str, object], is_finished: bool) -> s
 def changed_text(parts: Sequence[Part], place: Path) -> str:
     """Write what does not fit and the commands that move it out of ``place``, the folder of the study's runs."""
     aside = free_path(place, "before")
-    # Run folders have the same names in all rows, so each row gets a folder. A YAML beside them would look like
-    # the only row of that folder.
-    moved: dict[Path, dict[Path, None]] = {}
+    commands = []
     lines: dict[Path, list[str]] = {}
     for part in parts:
-        folder = part.row
-        if part.path.suffix:
-            folder = BUDGET if part.path.parent.name == BUDGET else ""
-        to = aside / folder
-        # A run of Slurm and one of this machine may have the same name.
-        if any(path.name == part.path.name and path != part.path for path in moved.get(to, ())):
-            to = aside / f"{folder}_of_slurm"
-        moved.setdefault(to, {})[part.path] = None
+        # A part keeps its whole path, because run folders have the same names in all rows.
+        path = Path(short_path(part.path))
+        to = aside / path.relative_to(path.anchor)
+        commands += [
+            shlex.join(["mkdir", "-p", short_path(to.parent)]),
+            shlex.join(["mv", str(path), short_path(to)]),
+        ]
         for recipe in part.recipes:
             # The file has the name as JSON writes it. grep must not read its characters as an expression.
             name = re.sub(r"[\\.*\[\]^$]", r"\\\g<0>", dumps(part.row))
-            line = f'^{{"name": {name}.*"recipe": "{recipe}"'
-            lines.setdefault(part.path, []).append(f"-e{line}")
-    commands = [shlex.join(["mkdir", "-p", *map(short_path, moved)])]
-    for to, paths in moved.items():
-        commands.append(shlex.join(["mv", *map(short_path, paths), short_path(to)]))
-        commands += [
-            f"{shlex.join(['grep', '-v', *lines[path], short_path(to / path.name)])} > "
-            f"{shlex.quote(short_path(path))}"
-            for path in paths
-            if path in lines
-        ]
+            lines.setdefault(path, []).append(f'-e^{{"name": {name}.*"recipe": "{recipe}"')
+    for path, patterns in lines.items():
+        moved = short_path(aside / path.relative_to(path.anchor))
+        grep = shlex.join(["grep", "-v", *patterns, moved])
+        commands.append(f"{grep} > {shlex.quote(str(path))}")
     return "\n".join(
         [
-            "these runs and YAMLs belong to an earlier configuration, and the study cannot go on with them:",
+            "these runs and YAMLs belong to an earlier configuration:",
             *(f"  {short_path(part.path)} {part.why}" for part in parts),
-            "Undo the change, or move them aside with these commands. Then start again, and they are made anew:",
-            *(f"  {command}" for command in commands),
+            "Undo the change, or move them aside with these commands and start again:",
+            # Several rows may have their runs in one file, which is moved once.
+            *(f"  {command}" for command in dict.fromkeys(commands)),
         ]
     )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import fmean, stdev
 
-from mgexp.results.estimates import Estimate
+from mgexp.results.estimates import Estimate, estimate_mean, wilson_interval
 from mgexp.results.evidence import is_constant
 from mgexp.results.model import Pair, Row, Run
 from mgexp.run.other_programs import BUSY_CORES
@@ -37,6 +37,14 @@ def seeds_cell(seeds: Iterable[int]) -> str:
     return seeds_text(seeds).removeprefix("seeds ")
 
 
+def with_seeds(names: Iterable[tuple[str, int]]) -> str:
+    """List names, each with its seeds: "long (seeds 1, 2), coarse (seed 0)"."""
+    seeds: dict[str, list[int]] = {}
+    for name, seed in names:
+        seeds.setdefault(name, []).append(seed)
+    return ", ".join(f"{name} ({seeds_text(each)})" for name, each in seeds.items())
+
+
 def timed_seeds(pair: Pair) -> str:
     """Name the seeds whose seconds are compared, such as " (seeds 0, 1)"; "" if they are all seeds."""
     return "" if pair.timed.seeds == pair.seeds else f" ({seeds_text(pair.timed.seeds)})"
@@ -44,18 +52,16 @@ def timed_seeds(pair: Pair) -> str:
 
 def busy_text(busy: Iterable[Run]) -> str:
     """Name the busy runs, and say what makes a run busy: "long (seeds 1, 2), coarse (seed 0): …"."""
-    seeds: dict[str, list[int]] = {}
-    for experiment, seed in sorted(run.key for run in busy):
-        seeds.setdefault(experiment, []).append(seed)
-    names = ", ".join(f"{experiment} ({seeds_text(each)})" for experiment, each in seeds.items())
-    return f"{names}: other programs kept more than {BUSY_CORES:g} of their cores busy."
+    names = with_seeds(sorted(run.key for run in busy))
+    why = f"other programs kept more than {BUSY_CORES:g} of their cores busy"
+    return f"{names}: {why}." if names else ""
 
 
 def not_compared(pair: Pair, base: str) -> Iterator[str]:
     """Name the seeds that cannot be compared with ``base``, because the settings of the two runs differ."""
-    for seed, (own, other) in pair.other_settings.items():
-        why = f"because the settings differ: {own.of_scores} against {other.of_scores}"
-        yield f"- {pair.own.name}, seed {seed}: not compared with {base}, {why}."
+    for run, other in pair.not_compared:
+        why = f"because the settings differ: {run.score_setting} against {other.score_setting}"
+        yield f"- {pair.own.name}, seed {run.seed}: not compared with {base}, {why}."
 
 
 def distinct_text(values: Iterable[object]) -> str:
@@ -97,10 +103,11 @@ def deviation_text(values: Sequence[float]) -> str:
     return f"{fmean(values):.2f}{spread}"
 
 
-def half_width_text(estimate: Estimate | None) -> str:
-    """Write a mean and half its 95 % interval: "93.20 ± 0.44". One seed has no interval."""
+def half_width_text(values: Sequence[float]) -> str:
+    """Write the mean and half its 95 % interval: "93.20 ± 0.44". One seed has no interval."""
+    estimate = estimate_mean(values)
     if estimate is None or estimate.interval is None:
-        return f"{estimate.mean:.2f}, one seed" if estimate else ""
+        return f"{fmean(values):.2f}, one seed"
     low, high = estimate.interval
     return f"{estimate.mean:.2f} ± {(high - low) / 2:.2f}"
 
@@ -127,20 +134,31 @@ def difference_text(difference: Estimate | None) -> str:
 
 def interval_text(difference: Estimate | None) -> str:
     """Write the ends of the 95 % interval of a difference: "−1.28 to +0.41". No difference is beyond ±100."""
-    if difference is None:
-        return NONE
-    if difference.interval is None:
-        return "needs two seeds"
-    return " to ".join(points_text(max(-100.0, min(end, 100.0))) for end in difference.interval)
+    return _ends(difference, lambda end: points_text(max(-100.0, min(end, 100.0))))
 
 
 def times_text(ratio: Estimate | None) -> str:
     """Write the ends of the 95 % interval of a ratio: "2.41× to 2.93×"."""
-    if ratio is None:
+    return _ends(ratio, "{:.2f}×".format)
+
+
+def _ends(estimate: Estimate | None, write: Callable[[float], str]) -> str:
+    if estimate is None:
         return NONE
-    if ratio.interval is None:
-        return "needs two seeds"
-    return f"{ratio.interval[0]:.2f}× to {ratio.interval[1]:.2f}×"
+    return " to ".join(map(write, estimate.interval)) if estimate.interval else "needs two seeds"
+
+
+def test_interval_text(row: Row) -> str:
+    """Write Wilson's interval of the mean accuracy. It covers the choice of the test videos, not of the seed."""
+    runs = [*row.runs.values()]
+    # Wilson's interval is that of a share of videos, as top-1 is, and mAP is not.
+    if any(run.top1 is None or not run.num_test_videos for run in runs):
+        return NONE
+    # Each fold has a list of its own. Where no run has scores of single videos, the list is taken for one.
+    lists = {run.videos.names_hash: run.videos.num_videos for run in runs if run.videos}
+    num = sum(lists.values()) or runs[-1].num_test_videos or 0
+    low, high = wilson_interval(row.mean("score"), num)
+    return f"{low:.1f} to {high:.1f}"
 
 
 # --- verdicts

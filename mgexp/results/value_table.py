@@ -10,7 +10,6 @@ from pathlib import Path
 
 from mgexp.config.check import PLACE_KEYS, differing_keys, value_of
 from mgexp.config.load import from_yaml
-from mgexp.results.estimates import Estimate, estimate_mean
 from mgexp.results.load import load_runs
 from mgexp.results.model import Comparison, Row
 from mgexp.results.pages import render_page, write_report
@@ -27,11 +26,6 @@ class Point:
     values: Mapping[str, object]
     row: Row
 
-    @property
-    def score(self) -> Estimate | None:
-        """The mean score of its seeds."""
-        return estimate_mean(self.row.scores)
-
 
 def read_points(root: Path) -> tuple[Point, ...]:
     """Read the rows below ``root`` that were trained with several choices of values; without such rows, nothing.
@@ -42,7 +36,7 @@ def read_points(root: Path) -> tuple[Point, ...]:
     for folder in find_row_folders(root):
         configs = {name: run_dir.config_yaml for name, _, run_dir in folder.runs()}
         for row in load_runs(folder.root).finished:
-            experiment = next(iter(row.runs.values())).experiment
+            experiment = row.first.experiment
             values = from_yaml(configs[row.name])
             # Rows of two projects may have the same name. Their lists tell them apart.
             videos = "" if "/" in experiment else str(value_of(values, "DATA.TRAIN_LIST"))

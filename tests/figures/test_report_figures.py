@@ -16,7 +16,6 @@ from mgexp.figures.report_figures import (
 )
 from mgexp.models.build import build_model
 from mgexp.models.cost import macs_by_shape
-from mgexp.results.model import Row
 from mgexp.run.confusion import Confusion
 
 SMALL = {
@@ -103,13 +102,10 @@ def test_figures_that_a_page_no_longer_has_are_removed(tmp_path):
     assert sorted(path.name for path in figures.iterdir()) == ["accuracy.png", "mine.png"]
 
 
-def confused(name):
-    counts = Confusion(((0, 0, 3), (0, 1, 1), (1, 1, 4)))
-    return Row(name, {0: replace(run(name), confusion=counts)}, {})
-
-
 def test_a_square_per_row_with_percents():
-    figure = draw_confusions([confused("baseline"), confused("long_short")], ("open", "close"))
+    confusion = Confusion(((0, 0, 3), (0, 1, 1), (1, 1, 4)))
+    rows = [("baseline", confusion), ("long_short", confusion)]
+    figure = draw_confusions(rows, ("open", "close"))
     squares = [axes for axes in figure.axes if axes.images]
     assert [axes.get_title(loc="left") for axes in squares] == ["baseline", "long + short"]
     assert squares[0].images[0].get_array().tolist() == [[75.0, 25.0], [0.0, 100.0]]

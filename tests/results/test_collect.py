@@ -213,7 +213,7 @@ def test_stored_runs_and_run_folders_are_merged_and_the_newest_counts(
     for seed in (0, 1):
         fake_run(runs, "baseline", seed, date=f"2026-11-0{seed + 1}T12:00:00+00:00")
     fake_run(runs / "budget", "as_long", 0, date="2026-11-03T12:00:00+00:00")
-    stored = store_gathered(study, gather(), ("open", "close"))
+    stored = store_gathered(gather(), ("open", "close"))
     assert stored.comparison.class_names == ("open", "close")
     # Another machine has only the files of the repository, and trains one run again and one more.
     other = tmp_path / "other"
@@ -226,7 +226,7 @@ def test_stored_runs_and_run_folders_are_merged_and_the_newest_counts(
         ("long", 0): "09",
         ("as_long", 0): "03",
     }
-    again = store_gathered(study, found, ())
+    again = store_gathered(found, ())
     assert again.comparison.class_names == ("open", "close")
     # The files alone give the same runs.
     assert have(gather(tmp_path / "nowhere")) == have(found)
@@ -237,7 +237,7 @@ def test_stored_runs_and_run_folders_are_merged_and_the_newest_counts(
 
 def test_stored_runs_of_another_recipe_do_not_count(study, gather, runs, tmp_path):
     fake_run(runs, "baseline", 0)
-    store_gathered(study, gather(), ())
+    store_gathered(gather(), ())
     changed = {**CONFIG, "SOLVER": {"STEPS": [0, 5, 8]}}
     (study.folder / "baseline.yaml").write_text(yaml.safe_dump(changed))
     found = gather(tmp_path / "nowhere")
@@ -253,7 +253,7 @@ def test_a_run_without_its_evaluations_does_not_count(study, gather, runs):
     """Its time to target would be unknown. A stored run of the seed stays."""
     for seed in (0, 1):
         fake_run(runs, "baseline", seed)
-    store_gathered(study, gather(), ())
+    store_gathered(gather(), ())
     fake_run(runs, "long", 0)
     for name in ("baseline", "long"):
         RunDir(runs / name / "seed0").evaluations_jsonl.unlink()
@@ -261,7 +261,7 @@ def test_a_run_without_its_evaluations_does_not_count(study, gather, runs):
     assert [*found.runs] == [("baseline", 0), ("baseline", 1)]
     assert found.runs["baseline", 0].curve
     (said,) = found.refused[runs / "long" / "seed0"]
-    assert said.endswith("evaluations.jsonl is gone: restore it, or remove the folder")
+    assert said.endswith("evaluations.jsonl is gone")
 
 
 def test_a_copy_of_a_run_folder_is_no_second_seed(gather, runs):
@@ -278,11 +278,11 @@ def test_stored_runs_of_seeds_and_rows_that_a_study_no_longer_has_stay_in_the_fi
 ):
     for row, seed in (("baseline", 0), ("baseline", 1), ("long", 0)):
         fake_run(runs, row, seed)
-    store_gathered(study, gather(), ("open", "close"))
+    store_gathered(gather(), ("open", "close"))
     smaller = Study(study.folder, ("baseline",), {"others": 1}, margin=1.0)
     found = gather_runs(smaller, lambda row, seed: [])
     assert [*found.runs] == [("baseline", 0)]
-    page = store_gathered(smaller, found, ())
+    page = store_gathered(found, ())
     assert [(row.name, [*row.runs]) for row in page.comparison.rows] == [("baseline", [0])]
     stored = read_stored(RunsDir(study.folder).stored_jsonl)
     assert {row.name: [*row.runs] for row in stored.rows} == {"baseline": [0, 1], "long": [0]}
@@ -293,7 +293,7 @@ def test_names_of_too_few_classes_do_not_reach_the_file(study, gather, runs):
     fake_run(runs, "long", 0)
     write_confusion(run.confusion_csv, ((0, 0, 3), (0, 1, 1)))
     with pytest.raises(InputError, match="2 classes or more, but 1 have a name"):
-        store_gathered(study, gather(), ("open",))
+        store_gathered(gather(), ("open",))
     assert not RunsDir(study.folder).stored_jsonl.exists()
 
 
@@ -311,7 +311,7 @@ def test_a_shorter_baseline_has_the_flops_of_its_row(tmp_path, monkeypatch):
     names = ("baseline", "long_short")
     study = Study(tmp_path, names, {"others": 1}, margin=1.0, equal_flops=("long_short",))
     gathered = gather_runs(study, lambda row, seed: [])
-    (text,) = new_budgets(study, gathered).values()
+    (text,) = new_budgets(gathered).values()
     path = study.yamls["as_long_short"]
     path.parent.mkdir()
     path.write_text(text)

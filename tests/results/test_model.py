@@ -99,7 +99,7 @@ def test_runs_with_other_videos_or_precision_are_not_compared_and_are_told(other
     own = [result("q/own", 0, **same), result("q/own", 1, **{**same, **other})]
     found = pair(base, own)
     assert found.seeds == (0,)
-    assert found.other_settings == {1: (own[1].setting, base[1].setting)}
+    assert found.not_compared == ((own[1], base[1]),)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_runs_on_another_machine_compare_in_score_and_not_in_seconds(other):
     ]
     found = pair(base, own)
     assert found.seeds == (0, 1)
-    assert found.other_settings == {}
+    assert found.not_compared == ()
     assert found.speed_up.each == (2.0,)
 
 

@@ -9,9 +9,9 @@ from fake_experiments import result
 from markdown_tables import row, section, tables
 
 from mgexp.config.study import Study
-from mgexp.results.collect import Gathered
+from mgexp.results.collect import StudyRuns
 from mgexp.results.model import Comparison, Evaluation, Row, pack_videos
-from mgexp.results.study_page import StudyResults, render_study
+from mgexp.results.study_page import render_study
 
 PROSE = "# Four rows\n\nIt shows something.\n\n## The data\n\nBars.\n"
 CLOCKS = {
@@ -68,7 +68,7 @@ def results(study):
     as_long = [one("as_long", 0, 80.0, 50.0, 5e13, minute=2)]
     rows = (Row("baseline", dict(enumerate(base))), Row("long", dict(enumerate(long))))
     shorter = (Row("as_long", {0: as_long[0]}),)
-    return StudyResults(study, Gathered(Comparison(rows, shorter=shorter)))
+    return StudyRuns(study, Comparison(rows, shorter=shorter))
 
 
 def page(results, prose=PROSE, **changes):
@@ -91,12 +91,15 @@ def test_the_claim_and_what_is_missing(results):
 
 def test_a_study_of_one_row_claims_nothing(results):
     study = replace(results.study, rows=("baseline",), equal_flops=())
-    claim = " ".join(section(page(results, study=study), "## What was claimed"))
+    alone = Comparison(results.comparison.rows[:1])
+    text = page(results, study=study, comparison=alone)
+    claim = " ".join(section(text, "## What was claimed"))
     assert claim.startswith("This study has one row, so it compares nothing. [study.yaml]")
 
 
 def test_folds_are_counted(results):
-    assert "3 pairs are 3 folds × 1 seed: seed N trains fold N mod 3." in page(results, num_folds=3)
+    text = render_study(results, [], PROSE, "python tools/study.py here", num_folds=3)
+    assert "3 pairs are 3 folds × 1 seed: seed N trains fold N mod 3." in text
 
 
 def test_accuracy_has_an_interval_and_a_verdict(results):
@@ -122,7 +125,7 @@ def test_accuracy_has_an_interval_and_a_verdict(results):
 
 def test_the_interval_of_an_accuracy_is_cut_at_100(results):
     runs = {0: one("baseline", 0, 97.0, 100.0), 1: one("baseline", 1, 99.0, 100.0)}
-    text = page(results, gathered=Gathered(Comparison((Row("baseline", runs),))))
+    text = page(results, comparison=Comparison((Row("baseline", runs),)))
     assert row(table_of(text, "Accuracy"), "baseline")["top-1 (%)"] == "98.00 (85.29 to 100.00)"
     assert "accuracy is cut at 0 and 100 %" in " ".join(text.split())
 
@@ -139,7 +142,7 @@ def test_the_control_at_the_coarsest_shape_is_in_the_table_of_controls_alone(
     path.parent.mkdir(exist_ok=True)
     path.touch()
     study = replace(study, rows=(*study.rows, place), controls=(*controls,))
-    text = page(replace(results, study=study, gathered=Gathered(rows)))
+    text = page(replace(results, study=study, comparison=rows))
     assert [found["row"] for found in table_of(text, "Accuracy")] == [
         "[baseline](baseline.yaml)",
         "[long](long.yaml)",
@@ -176,8 +179,8 @@ def test_time_to_target_compares_pairs_of_the_machine_that_it_names(results):
     base, long = (dict(row.runs) for row in results.comparison.rows)
     base[1] = replace(base[1], environment=elsewhere)
     long[1] = replace(one("long", 1, 89.8, 25.0, 5e13), environment=elsewhere)
-    found = Gathered(Comparison((Row("baseline", base), Row("long", long))))
-    text = page(results, gathered=found)
+    found = Comparison((Row("baseline", base), Row("long", long)))
+    text = page(results, comparison=found)
     assert "over the runs whose seconds count in the setting of most of them:" in text
     assert [*row(table_of(text, "Time to target"), "long").values()][-1] == "2.00×"
 
@@ -193,13 +196,13 @@ def test_time_to_target_in_flops_counts_all_runs(results):
         return replace(run, evaluations=tuple(evaluations))
 
     comparison = results.comparison.with_runs(known)
-    text = page(results, gathered=Gathered(comparison))
+    text = page(results, comparison=comparison)
     found, _ = tables(text, "## Time to target")
     assert list(row(found, "baseline").values())[1:] == ["3 of 3", "100.0", "100.0", "–"]
     # The busy run counts here.
     assert list(row(found, "long").values())[1:] == ["3 of 3", "50.0", "50.0", "2.00×"]
     rows = (comparison.row("baseline"), results.comparison.row("long"))
-    text = page(results, gathered=Gathered(replace(comparison, rows=rows)))
+    text = page(results, comparison=replace(comparison, rows=rows))
     found, seconds = tables(text, "## Time to target")
     assert [line["row"] for line in found] == ["[baseline](baseline.yaml)"]
     assert len(seconds) == 2
@@ -209,8 +212,8 @@ def test_time_to_target_in_flops_counts_all_runs(results):
 def test_the_seconds_of_early_runs_do_not_count(results):
     """Those of seeds 0 and 1 ended before 12:05."""
     study = replace(results.study, seconds_since="2026-11-21T12:05+00:00")
-    gathered = replace(results.gathered, comparison=results.comparison.timed_since(study.since))
-    text = page(results, study=study, gathered=gathered)
+    comparison = results.comparison.timed_since(study.since)
+    text = page(results, study=study, comparison=comparison)
     assert row(table_of(text, "Accuracy"), "long")["pairs"] == "3"
     assert row(table_of(text, "Training time"), "long")["pairs with seconds"] == "0"
     assert row(table_of(text, "Training time"), "long")["speed-up, FLOPs"] == "2.00×"
@@ -256,7 +259,7 @@ def test_results_that_do_not_count_are_named(results):
     other = replace(results.comparison.row("long").runs[1], precision="bf16")
     long = Row("long", {1: other})
     comparison = replace(results.comparison, rows=(results.comparison.row("baseline"), long))
-    text = page(results, gathered=Gathered(comparison, (other,)))
+    text = page(results, comparison=comparison, of_another_recipe=(other,))
     lines = section(text, "## To run it again")
     assert lines[-2] == (
         "1 stored run does not count, because the YAML says something else now: study/long."
@@ -265,7 +268,7 @@ def test_results_that_do_not_count_are_named(results):
 
 
 def test_a_page_before_any_run_says_what_will_be_run(study):
-    nothing = StudyResults(study, Gathered(Comparison(())))
+    nothing = StudyRuns(study, Comparison(()))
     text = render_study(nothing, [], PROSE, "python tools/study.py x")
     assert "**12 of 12 runs are missing" in text
     assert "## Accuracy" not in text

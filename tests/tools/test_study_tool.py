@@ -294,7 +294,7 @@ def test_a_changed_row_is_trained_again_only_after_its_runs_are_put_away(
     follow(said)
     assert study() == 0
     assert runs.started == [(A, 0), (A, 0, "repeated"), (A, 1), (AS_B, 0), (AS_B, 1)]
-    assert len([*folder.parents[1].glob("runs/group_before_1/*/seed?")]) == 4
+    assert len([*folder.parents[1].glob("runs/group_before_1/runs/group/**/seed?")]) == 4
 
 
 def test_a_changed_row_keeps_the_page_and_its_stored_runs(study, runs, folder, capsys):
@@ -316,7 +316,8 @@ def test_a_changed_row_keeps_the_page_and_its_stored_runs(study, runs, folder, c
     follow(said)
     assert study() == 0
     assert runs.started == [(B, 0), (B, 1), (AS_B, 0), (AS_B, 1)]
-    assert len((folder.parents[1] / "runs/group_before_1/runs.jsonl").read_text().splitlines()) == 5
+    moved = folder.parents[1] / "runs/group_before_1/experiments/group/runs.jsonl"
+    assert len(moved.read_text().splitlines()) == 5
 
 
 def follow(message):
