@@ -74,7 +74,10 @@ def check_clips(batch: Batch) -> None:
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Clips [first, first + clips) of a process's mini-batch: ``num_bn_groups`` whole BN groups."""
+    """Clips [first, first + clips) of a process's mini-batch: ``num_bn_groups`` whole BN groups.
+
+    Without batch norm, the field counts the pieces that ``num_pieces`` counts, and has no effect.
+    """
 
     first: int
     clips: int
@@ -256,7 +259,8 @@ class TrainStep:
 
     def parts(self, clips: int, num_bn_groups: int) -> tuple[MicroBatch, ...]:
         """Cut a mini-batch into the parts that go through the network one after the other."""
-        return split(clips, self.num_pieces(clips, num_bn_groups), self.max_clips)
+        pieces = num_pieces(clips, num_bn_groups, self.has_batchnorm, self.in_pairs)
+        return split(clips, pieces, self.max_clips)
 
     def part_shapes(self, shapes: Iterable[StepShape]) -> list[StepShape]:
         """List the shapes that go through the network: those of the parts where a mini-batch is cut."""
@@ -268,10 +272,6 @@ class TrainStep:
             ]
             shapes_of_parts |= dict.fromkeys(cut if len(cut) > 1 else [shape])
         return [*shapes_of_parts]
-
-    def num_pieces(self, clips: int, num_bn_groups: int) -> int:
-        """Count the pieces of a mini-batch that cannot be cut."""
-        return num_pieces(clips, num_bn_groups, self.has_batchnorm, self.in_pairs)
 
     @property
     def in_pairs(self) -> bool:
