@@ -230,7 +230,7 @@ class Board:
                 [f"{problem}: move its text to prose.md, which the page includes, and remove it"]
             )
         if parts := self.changed(trains):
-            raise InputError([changed_text(parts, self.place)])
+            raise InputError([changed_text(parts)])
 
     def check_overrides(self) -> None:
         """Raise InputError if KEY VALUE pairs are wrong or could change a result, also if no run is left."""

@@ -5,14 +5,10 @@ A part is a run folder, finished or not, the YAML of a shorter baseline, or the 
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-
-from simplejson import dumps
 
 from mgexp.config.check import PLACE_KEYS, differing_keys
 from mgexp.config.load import flatten, from_yaml, load_config
@@ -33,7 +29,7 @@ from mgexp.results.evidence import judge_margin
 from mgexp.results.load import read_stored
 from mgexp.results.model import Pair
 from mgexp.results.texts import NONE, difference_text, interval_text
-from mgexp.run.files import free_path, read_jsonl, short_path
+from mgexp.run.files import read_jsonl, short_path
 from mgexp.run.folder import RunDir, RunsDir
 from mgexp.text import aligned, counted, duration, shown
 
@@ -189,15 +185,11 @@ def few_steps_text(study: Study) -> str:
 
 @dataclass(frozen=True)
 class Part:
-    """A run folder, a YAML or a file of stored runs that does not fit a row's YAML now, and why.
-
-    ``recipes``: those of the stored runs.
-    """
+    """A run folder, a YAML or a file of stored runs that does not fit a row's YAML now, and why."""
 
     row: str
     path: Path
     why: str
-    recipes: tuple[str, ...] = ()
 
 
 def changed_parts(
@@ -251,7 +243,7 @@ def _stored_parts(study: Study, stale: Collection[str]) -> list[Part]:
             ]
             if old:
                 why = f"holds {counted(len(old), 'run')} of {row.name} with an earlier recipe"
-                parts.append(Part(row.name, path, why, tuple(dict.fromkeys(old))))
+                parts.append(Part(row.name, path, why))
     return parts
 
 
@@ -269,33 +261,12 @@ def _changes(run_dir: RunDir, now: Mapping[str, object], is_finished: bool) -> s
     return listed(keys, MOST_KEYS, "; ")
 
 
-def changed_text(parts: Sequence[Part], place: Path) -> str:
-    """Write what does not fit and the commands that move it out of ``place``, the folder of the study's runs."""
-    aside = free_path(place, "before")
-    commands = []
-    lines: dict[Path, list[str]] = {}
-    for part in parts:
-        # A part keeps its whole path, because run folders have the same names in all rows.
-        path = Path(short_path(part.path))
-        to = aside / path.relative_to(path.anchor)
-        commands += [
-            shlex.join(["mkdir", "-p", short_path(to.parent)]),
-            shlex.join(["mv", str(path), short_path(to)]),
-        ]
-        for recipe in part.recipes:
-            # The file has the name as JSON writes it. grep must not read its characters as an expression.
-            name = re.sub(r"[\\.*\[\]^$]", r"\\\g<0>", dumps(part.row))
-            lines.setdefault(path, []).append(f'-e^{{"name": {name}.*"recipe": "{recipe}"')
-    for path, patterns in lines.items():
-        moved = short_path(aside / path.relative_to(path.anchor))
-        grep = shlex.join(["grep", "-v", *patterns, moved])
-        commands.append(f"{grep} > {shlex.quote(str(path))}")
+def changed_text(parts: Sequence[Part]) -> str:
+    """Write what does not fit, and what to do with it."""
     return "\n".join(
         [
             "these runs and YAMLs belong to an earlier configuration:",
             *(f"  {short_path(part.path)} {part.why}" for part in parts),
-            "Undo the change, or move them aside with these commands and start again:",
-            # Several rows may have their runs in one file, which is moved once.
-            *(f"  {command}" for command in dict.fromkeys(commands)),
+            "undo the change, or move these elsewhere and start again; a runs.jsonl has a line for each run",
         ]
     )

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from glob import glob
-from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
 from zipfile import BadZipFile
@@ -145,12 +144,6 @@ def short_path(path: Path) -> str:
     """Write a path for a command: relative to the working folder if it is inside, and else absolute."""
     here, whole = Path.cwd(), Path(os.path.abspath(path))  # noqa: PTH100 (keeps links)
     return str(whole.relative_to(here) if whole.is_relative_to(here) else whole)
-
-
-def free_path(path: Path, word: str) -> Path:
-    """Return the first of ``path``_``word``_1, _2, … that does not exist."""
-    names = (path.with_name(f"{path.name}_{word}_{number}") for number in count(1))
-    return next(name for name in names if not name.exists())
 
 
 def is_there(path: Path) -> bool:

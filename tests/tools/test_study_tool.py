@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 import shutil
-import subprocess
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -273,7 +274,7 @@ def test_the_page_alone_trains_nothing(study, runs, folder):
 def test_a_changed_row_is_trained_again_only_after_its_runs_are_put_away(
     study, runs, folder, capsys
 ):
-    """One message has every folder and the YAML of the shorter baseline; its commands work as they are."""
+    """One message has every folder and the YAML of the shorter baseline; without them, the study goes on."""
     study()
     runs.started.clear()
     capsys.readouterr()
@@ -294,11 +295,10 @@ def test_a_changed_row_is_trained_again_only_after_its_runs_are_put_away(
     follow(said)
     assert study() == 0
     assert runs.started == [(A, 0), (A, 0, "repeated"), (A, 1), (AS_B, 0), (AS_B, 1)]
-    assert len([*folder.parents[1].glob("runs/group_before_1/runs/group/**/seed?")]) == 4
 
 
 def test_a_changed_row_keeps_the_page_and_its_stored_runs(study, runs, folder, capsys):
-    """Their folders are gone. The runs of the other row still count after the commands of the message."""
+    """Their folders are gone. The runs of the other row still count after that."""
     study()
     shutil.rmtree("runs")
     runs.started.clear()
@@ -316,15 +316,21 @@ def test_a_changed_row_keeps_the_page_and_its_stored_runs(study, runs, folder, c
     follow(said)
     assert study() == 0
     assert runs.started == [(B, 0), (B, 1), (AS_B, 0), (AS_B, 1)]
-    moved = folder.parents[1] / "runs/group_before_1/experiments/group/runs.jsonl"
-    assert len(moved.read_text().splitlines()) == 5
 
 
 def follow(message):
-    """Type the commands of a message, as a person would."""
+    """Take away what a message names, as a person would."""
     for line in dict.fromkeys(message.splitlines()):
-        if line.strip().startswith(("mkdir ", "mv ", "grep ")):
-            subprocess.run(line, shell=True, check=True)
+        name, _, why = line.strip().partition(" ")
+        path = Path(name)
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name == "runs.jsonl":
+            row = re.fullmatch(r"holds \d+ runs? of (.+) with an earlier recipe", why)[1]
+            lines = path.read_text().splitlines(keepends=True)
+            path.write_text("".join(one for one in lines if json.loads(one).get("name") != row))
+        elif path.is_file():
+            path.unlink()
 
 
 def test_an_unfinished_run_of_an_earlier_configuration_is_named(study, folder, capsys):
