@@ -452,10 +452,8 @@ def recipe_keys(
         check.duration_seconds or check.frames / (check.fps or DEFAULT_FRAMES_FPS)
         for check in checks
     ]
-    frames = [
-        each * (check.fps or DEFAULT_FRAMES_FPS)
-        for each, check in zip(seconds, checks, strict=True)
-    ]
+    rates = [check.fps or DEFAULT_FRAMES_FPS for check in checks]
+    frames = [each * rate for each, rate in zip(seconds, rates, strict=True)]
     small_side = nine_of_ten([min(check.width or 1, check.height or 1) for check in checks])
     crop = crop or next((size for size in CROPS if size <= small_side), CROPS[-1])
     keys: dict[str, object] = {
@@ -463,13 +461,15 @@ def recipe_keys(
         "DATA.TEST_CROP_SIZE": crop,
         "DATA.TRAIN_JITTER_SCALES": [crop, round(1.25 * crop)],
     }
-    if min(nine_of_ten(frames), nine_of_ten(seconds) * GRID_FPS) < FRAMES:
+    fits = int((nine_of_ten(seconds) * GRID_FPS - 1) / (FRAMES - 1))
+    # With a smaller stride, a clip of a slow video would show the same frame several times.
+    least = math.ceil(GRID_FPS / nine_of_ten(rates) - 0.01)
+    if nine_of_ten(frames) < FRAMES or fits < least:
         # Short videos: a frame from each of 8 equal parts. A clip of 2 frames then needs a slow frame.
         keys |= {"DATA.NUM_FRAMES": SHORT_FRAMES, "DATA.TEMPORAL_GRID": "segments"}
         keys |= {"SLOWFAST.ALPHA": 2, "TEST.NUM_ENSEMBLE_VIEWS": 1}
     else:
-        fits = int((nine_of_ten(seconds) * GRID_FPS - 1) / (FRAMES - 1))
-        stride = min(MAX_STRIDE, max(1, fits))
+        stride = min(fits, max(MAX_STRIDE, least))
         span_seconds = (stride * (FRAMES - 1) + 1) / GRID_FPS
         views = min(10, math.ceil(median(seconds) / span_seconds))
         keys |= {"DATA.NUM_FRAMES": FRAMES, "DATA.SAMPLING_RATE": stride}

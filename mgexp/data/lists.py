@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,7 +26,7 @@ from mgexp.data.formats import (
     read_ssv2,
     read_ucf101,
 )
-from mgexp.data.records import Split, VideoList, VideoRecord
+from mgexp.data.records import Record, Split, VideoList, VideoRecord
 from mgexp.errors import InputError, listed, raise_problems
 from mgexp.run.files import is_file, is_there
 from mgexp.text import counted, escaped
@@ -241,10 +241,11 @@ def overlap_problems(
             f"{len(both)} of {val.num_listed} validation videos are training videos too, such as "
             f"{listed(both, 1)}: the accuracy is better than that of new videos"
         )
-    labels, val_labels = (
-        {record.label for record in videos.records if isinstance(record, VideoRecord)}
-        for videos in (train, val)
-    )
+    labels, val_labels = labels_of(train.records), labels_of(val.records)
+    if len(labels) == 1:
+        problems.append(
+            f"all training videos are of class {min(labels)}: there is nothing to learn"
+        )
     if labels and (untrained := sorted(val_labels - labels)):
         problems.append(
             f"the validation list has videos of {counted(len(untrained), 'class', 'classes')} without a training "
@@ -257,6 +258,21 @@ def overlap_problems(
             f"video, such as class {listed([*map(str, unused)], 5)}"
         )
     return problems, warnings
+
+
+def labels_of(records: Iterable[Record]) -> set[int]:
+    """Return the classes of videos that have one class each."""
+    return {record.label for record in records if isinstance(record, VideoRecord)}
+
+
+def lost_classes(key: str, listed_videos: Sequence[Record], used: Sequence[Record]) -> list[str]:
+    """Warn if ``key``, which takes every n-th video, leaves half as many classes as it could."""
+    labels, left = labels_of(listed_videos), labels_of(used)
+    if not labels or 2 * len(left) > min(len(labels), len(used)):
+        return []
+    return [
+        f"{key} = {len(used)} leaves videos of {len(left)} of {len(labels)} classes: shuffle the list"
+    ]
 
 
 def _label_problems(which: str, videos: VideoList) -> Iterator[str]:

@@ -18,6 +18,7 @@ from mgexp.data.classes import read_text
 from mgexp.data.lists import (
     build_class_names,
     build_list,
+    lost_classes,
     overlap_problems,
     quarantine_problems,
 )
@@ -138,6 +139,10 @@ def build_inputs(
     faults += overlaps
     train_records = evenly_spaced(train.records, cfg.DATA.MAX_TRAIN_VIDEOS)
     val_records = evenly_spaced(val.records, cfg.DATA.MAX_VAL_VIDEOS)
+    scored = evenly_spaced(val_records, cfg.TRAIN.EVALUATION_VIDEOS)
+    warnings += lost_classes("DATA.MAX_TRAIN_VIDEOS", train.records, train_records)
+    warnings += lost_classes("DATA.MAX_VAL_VIDEOS", val.records, val_records)
+    warnings += lost_classes("TRAIN.EVALUATION_VIDEOS", val_records, scored)
     with collected(faults):
         opener = build_opener(cfg)
         faults += store_problems(opener, cfg.DATA.STORE, train_records)

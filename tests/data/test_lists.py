@@ -15,6 +15,7 @@ from mgexp.data.lists import (
     build_class_names,
     build_list,
     build_listing,
+    lost_classes,
     overlap_problems,
     quarantine_problems,
 )
@@ -257,7 +258,7 @@ def test_some_videos_in_both_lists_are_a_warning() -> None:
 
 
 def test_a_class_of_the_validation_list_alone_is_a_problem() -> None:
-    (problem,), _ = overlap_problems(list_of(0, 0), list_of(0, 2, 1, start=5), 3)
+    (problem,), _ = overlap_problems(list_of(0, 3), list_of(0, 2, 1, start=5), 4)
     assert "2 classes without a training video (class 1, 2)" in problem
 
 
@@ -265,6 +266,27 @@ def test_more_classes_than_the_lists_have_are_a_warning() -> None:
     problems, (warning,) = overlap_problems(list_of(0, 3), list_of(0, start=5), 5)
     assert problems == []
     assert "MODEL.NUM_CLASSES = 5, but 3 classes have no video, such as class 1, 2, 4" in warning
+
+
+def test_one_class_cannot_be_learned() -> None:
+    (problem,), _ = overlap_problems(list_of(1, 1), list_of(1, start=5), 2)
+    assert "all training videos are of class 1" in problem
+
+
+@pytest.mark.parametrize(
+    ("labels", "used", "left"),
+    [
+        ([0, 1] * 12, [0] * 12, "1 of 2"),
+        ([*range(12)] * 4, [0, 4, 8] * 4, "3 of 12"),
+        ([*range(12)] * 4, [*range(12)], None),
+        ([*range(400)], [*range(0, 400, 8)], None),
+        ([], [], None),
+    ],
+)
+def test_every_nth_video_of_a_periodic_list_is_a_warning(labels, used, left) -> None:
+    warnings = lost_classes("KEY", list_of(*labels).records, list_of(*used).records)
+    assert [text for text in warnings if f"{left} classes" in text] == warnings
+    assert bool(warnings) == bool(left)
 
 
 # --- the names of the classes

@@ -274,6 +274,12 @@ def test_very_short_videos_are_sampled_in_parts(tool):
     assert (keys["DATA.NUM_FRAMES"], keys["DATA.TEMPORAL_GRID"]) == (8, "segments")
 
 
+@pytest.mark.parametrize(("fps", "stride"), [(60.0, 4), (25.0, 4), (7.5, 4), (5.0, 6), (1.0, 30)])
+def test_the_frames_of_a_clip_of_a_slow_video_differ(tool, fps, stride):
+    check = VideoCheck("v", "ok", round(60 * fps), fps=fps, duration_seconds=60.0, height=96)
+    assert tool.recipe_keys([check] * 9, 1000, None, None)["DATA.SAMPLING_RATE"] == stride
+
+
 @pytest.mark.parametrize(("side", "crop"), [(1080, 96), (96, 96), (95, 80), (50, 48), (10, 32)])
 def test_the_crop_is_no_larger_than_the_videos(tool, side, crop):
     keys = keys_of(tool, side=side)
