@@ -116,10 +116,11 @@ class PyavReader:
         their rows again, which overwrite the first ones.
         """
         ticks = ticks_of(times, self._start, self._ticks_per_second)
-        with suppress(*AV_ERRORS):
-            is_complete = yield from self._decode_wanted(ticks)
-            if is_complete:
-                return
+        if not has_times_of_decoding(self._stream):
+            with suppress(*AV_ERRORS):
+                is_complete = yield from self._decode_wanted(ticks)
+                if is_complete:
+                    return
         yield from self._decode_from_start(times)
 
     def _decode_wanted(self, ticks: Sequence[int]) -> Generator[tuple[Any, Rows], None, bool]:
@@ -183,10 +184,9 @@ class PyavReader:
 
     def _decode_from_start(self, times: Sequence[float]) -> Iterator[tuple[Any, Rows]]:
         """Yield the frames at ``times`` by decoding one frame after the other: slow, and right by definition."""
-        with all_packets(self.path, "cannot be decoded") as (stream, packets):
+        with all_frames(self.path, "cannot be decoded") as (stream, frames):
             ticks = ticks_of(times, *stream_clock(stream))
             waiting = sorted(range(len(ticks)), key=ticks.__getitem__)
-            frames = (frame for packet in packets for frame in packet.decode())
             # A frame stays on display until the next one. So its rows are known only when the next
             # one comes.
             shown = None
@@ -231,6 +231,28 @@ def all_packets(path: str, what: str) -> Iterator[tuple[Any, Iterator[Any]]]:
     with as_video_error(path, what), av.open(path, metadata_errors="replace") as container:
         stream = _video_stream(path, container)
         yield stream, sound(container.demux(stream))
+
+
+@contextmanager
+def all_frames(path: str, what: str) -> Iterator[tuple[Any, Iterator[Any]]]:
+    """Give the video stream of a file and all its frames from the start, in the order of display."""
+    with all_packets(path, what) as (stream, packets):
+        frames = (frame for packet in packets for frame in packet.decode())
+        yield stream, _retimed(path, frames) if has_times_of_decoding(stream) else frames
+
+
+def has_times_of_decoding(stream: Any) -> bool:
+    """Return whether the times of packets are those of decoding and not of display: AVI with B-frames."""
+    return bool(stream.container.format.name == "avi" and stream.codec_context.has_b_frames)
+
+
+def _retimed(path: str, frames: Iterable[Any]) -> Iterator[Any]:
+    """Give frames, which come in the order of display, the times at which packets are decoded, in order."""
+    with all_packets(path, "cannot be read") as (_, packets):
+        times = [packet.dts for packet in packets if packet.dts is not None]
+    for frame, time in zip(frames, times, strict=False):
+        frame.pts = time
+        yield frame
 
 
 def plan_runs(pts: Sequence[int], keys: Sequence[int], targets: Iterable[int]) -> list[range]:

@@ -18,7 +18,7 @@ from av.video.reformatter import VideoReformatter
 
 from mgexp.run.files import atomic_file
 from mgexp.video.frame_folder import FrameFolder, resized
-from mgexp.video.pyav import PyavReader, all_packets, as_video_error, stream_clock
+from mgexp.video.pyav import PyavReader, all_frames, as_video_error, stream_clock
 from mgexp.video.reader import DEFAULT_FRAMES_FPS, Size, VideoError
 from mgexp.video.rgb import displayed_size, quarter_turns
 from mgexp.video.store import Copy, Stamp, StoreDir, StoredVideo, distinct_levels, level_size
@@ -92,11 +92,10 @@ def _decode_file(path: str) -> Iterator[tuple[Iterator[Timed], Fraction, float]]
     """Give the frames of a video file, the seconds of a tick, and the duration in seconds."""
     with PyavReader(path) as reader:
         duration = reader.duration_seconds
-    with all_packets(path, "cannot be copied") as (stream, packets):
+    with all_frames(path, "cannot be copied") as (stream, frames):
         # An mp4 file counts time in ticks of 1/n second. If the time base is m/n, its unit has m
         # ticks.
         base, (first_pts, _) = stream.time_base, stream_clock(stream)
-        frames = (frame for packet in packets for frame in packet.decode())
         timed = (
             (frame, max(0, int(frame.pts - first_pts) * base.numerator))
             for frame in frames

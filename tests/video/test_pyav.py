@@ -108,6 +108,15 @@ def test_a_file_without_certain_times_is_decoded_from_its_start(tmp_path):
     assert numbers_of(frames_at(path, [0.35])) == [10]
 
 
+def test_an_avi_with_b_frames_has_no_times_of_display(tmp_path):
+    """Its packets have those of decoding, as recorders write them."""
+    options = {"bf": "3", "g": "10", "x264-params": "b-adapt=0"}
+    path = write_video(tmp_path / "video.avi", NUM_FRAMES, options=options)
+    times = (np.arange(NUM_FRAMES) + 0.5) / 30
+    assert numbers_of(frames_at(path, times)) == list(range(NUM_FRAMES))
+    assert numbers_of(frames_at(path, [0.55, 0.01, 0.35])) == [16, 0, 10]
+
+
 def test_the_open_gop_file_is_one(folder):
     """Otherwise the tests above would say nothing about open groups of pictures."""
     with av.open(str(folder / "open_gop.mp4")) as container:
