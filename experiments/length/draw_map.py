@@ -1,0 +1,175 @@
+"""Write the map of lengths, README.md beside this file, from the stored runs of the six studies and prose.md.
+
+python experiments/length/draw_map.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import NullFormatter, ScalarFormatter
+
+from mgexp.config.study import read_study
+from mgexp.figures.style import PrintFigure, printed, quiet_grid
+from mgexp.results.collect import gather_runs
+from mgexp.results.evidence import judge_margin
+from mgexp.results.html import Picture
+from mgexp.results.model import Pair
+from mgexp.results.pages import write_pictures
+from mgexp.results.texts import NONE, difference_text, interval_text
+from mgexp.run.files import atomic_write_text
+from mgexp.run.folder import RunsDir
+from mgexp.text import counted
+
+HERE = Path(__file__).parent
+HEAD = "<!-- draw_map.py writes this page from the stored runs of the studies and prose.md: change those. -->"
+COLOURS = {3: "#0072B2", 4: "#D55E00"}
+"""The colour of each set, from the palette of Okabe and Ito."""
+FACTORS = (1, 4, 16)
+MARKERS = {"long": "o", "long_short": "D"}
+NAMES = {"long": "long", "long_short": "long+short"}
+LOWEST = -20.0
+"""The least difference on the axis, in points. A row that loses more stands there as an arrow."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A row at one length of one set: ``whole`` against the baseline, ``equal`` against one of equal FLOPs."""
+
+    number: int
+    margin: float
+    whole: Pair
+    equal: Pair | None
+
+    @property
+    def baseline_steps(self) -> int:
+        return self.whole.base.first.steps
+
+
+def read_cells(folder: Path = HERE) -> list[Cell]:
+    """Read the cells of the map that have a pair of runs, by set and length."""
+    cells = []
+    for number in COLOURS:
+        for factor in FACTORS:
+            study = read_study(folder / f"set{number}_x{factor}")
+            gathered = gather_runs(study, lambda row, seed: ())
+            equal = {pair.own.name: pair for pair in gathered.budget_pairs}
+            cells += [
+                Cell(number, study.margin, pair, equal.get(pair.own.name))
+                for pair in gathered.pairs
+                if pair.own.name in MARKERS and pair.runs
+            ]
+    return cells
+
+
+def table(cells: Sequence[Cell]) -> Iterator[str]:
+    """Write a line for each cell."""
+    yield (
+        "| set | steps of the baseline | row | its steps | pairs | against the baseline, in points | verdict | "
+        "fewer FLOPs | less time | against a baseline of equal FLOPs |"
+    )
+    yield "| --: | --: | :-- | --: | --: | :-- | :-- | --: | --: | :-- |"
+    for cell in cells:
+        pair, equal = cell.whole, cell.equal
+        ratios = (
+            f"{ratio.mean:.2f}×" if ratio else NONE for ratio in (pair.flop_saving, pair.speed_up)
+        )
+        values = [
+            f"{cell.number}",
+            f"{cell.baseline_steps:,}",
+            NAMES[pair.own.name],
+            f"{pair.own.first.steps:,}",
+            f"{len(pair.runs)}",
+            _points(pair),
+            judge_margin(pair.difference, cell.margin),
+            *ratios,
+            f"{_points(equal)}, {counted(len(equal.runs), 'pair')}" if equal else NONE,
+        ]
+        yield f"| {' | '.join(values)} |"
+
+
+def _points(pair: Pair) -> str:
+    if len(pair.runs) == 1:
+        return f"{difference_text(pair.difference)}, one seed"
+    return f"{difference_text(pair.difference)} ({interval_text(pair.difference)})"
+
+
+def draw(cells: Sequence[Cell]) -> Picture:
+    """Draw the differences over the steps of the baseline, with 95 % intervals over the seeds."""
+    with printed():
+        figure = PrintFigure(2.6)
+        panels = figure.subplots(1, 2, sharey=True)
+        for axes, title in zip(
+            panels, ("the whole baseline", "a baseline of equal FLOPs"), strict=True
+        ):
+            _frame(axes, title)
+        panels[0].axhline(-cells[0].margin, color="#909090", linewidth=0.8, linestyle=":")
+        panels[0].set_ylabel("top-1, points above")
+        for cell in cells:
+            for axes, pair in zip(panels, (cell.whole, cell.equal), strict=True):
+                if pair:
+                    _mark(axes, cell, pair)
+        handles = [
+            *(
+                Line2D([], [], color=colour, label=f"set {number}: coarse clips {what} the class")
+                for (number, colour), what in zip(COLOURS.items(), ("show", "hide"), strict=True)
+            ),
+            *(
+                Line2D([], [], color="#404040", marker=marker, linestyle="", label=NAMES[row])
+                for row, marker in MARKERS.items()
+            ),
+        ]
+        figure.add_legend(handles)
+    alt = "the differences of the table over the steps of the baseline"
+    caption = (
+        "Bars are 95 % intervals over the seeds. The dotted line is the margin of the claims. A triangle loses "
+        f"more than {-LOWEST:.0f} points."
+    )
+    return Picture("map", alt, caption, figure.file("png"), figure.file("svg"))
+
+
+def _frame(axes: Axes, title: str) -> None:
+    axes.set_title(f"against {title}")
+    axes.set_xscale("log")
+    axes.set_xticks([1500, 6000, 24000])
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlim(1000, 36000)
+    axes.set_xlabel("steps of the baseline")
+    axes.axhline(0, color="#404040", linewidth=0.8)
+    quiet_grid(axes)
+
+
+def _mark(axes: Axes, cell: Cell, pair: Pair) -> None:
+    difference = pair.difference
+    assert difference is not None
+    # The rows of a length stand beside each other.
+    place = cell.baseline_steps * (0.94 if cell.whole.own.name == "long" else 1.06)
+    colour, is_below = COLOURS[cell.number], difference.mean < LOWEST
+    marker = "v" if is_below else MARKERS[cell.whole.own.name]
+    axes.plot(place, max(LOWEST, difference.mean), marker, color=colour, markersize=4)
+    if difference.interval and not is_below:
+        axes.vlines(
+            place, *(max(LOWEST, end) for end in difference.interval), color=colour, linewidth=1
+        )
+
+
+def main() -> None:
+    cells = read_cells()
+    title, _, prose = (HERE / "prose.md").read_text(encoding="utf-8").partition("\n")
+    opening, first, rest = prose.partition("## ")
+    parts = [HEAD, title, opening.strip()]
+    if cells:
+        picture = draw(cells)
+        write_pictures(RunsDir(HERE), [picture])
+        parts += ["## The map", picture.markdown.strip(), "\n".join(table(cells))]
+    parts.append(first + rest.strip())
+    atomic_write_text(RunsDir(HERE).readme_md, "\n\n".join(parts) + "\n")
+
+
+if __name__ == "__main__":
+    main()
