@@ -28,8 +28,9 @@ import simplejson
 from mgexp.errors import InputError
 
 LOGGER = logging.getLogger("mgexp")
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-"""Error numbers of the system for a full disk, and for a user whose share of the disk is used up."""
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)  # a full disk, and a user whose share of it is used up
+# These return False for a name that is too long or unreadable. The methods of Path raise OSError for it.
+is_file, is_folder, is_there = os.path.isfile, os.path.isdir, os.path.exists
 
 
 class _RawFile(io.FileIO):
@@ -52,7 +53,7 @@ class _RawFile(io.FileIO):
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """Open a binary file to write and read. It replaces `path` when the block ends without an error.
 
-    Raises OSError that names `path` if a write fails, even if a library turned that error into another one.
+    If a write fails, raise its OSError with the name of `path`, even if a library raised another error after it.
     """
     # The temporary file is in the same folder, because a rename is atomic only within one file system.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -96,7 +97,7 @@ def atomic_write_text(path: Path, text: str) -> None:
 
 
 def write_rows(path: Path, rows: Iterable[Sequence[object]]) -> None:
-    """Write rows of a CSV file atomically. The first has the names of the columns; None is an empty cell."""
+    """Write a CSV file atomically. The first row has the names of the columns; None is an empty cell."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     atomic_write_text(path, text.getvalue())
@@ -115,7 +116,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise InputError([f"{path}: not a JSON file: {error}"]) from error
     if not isinstance(record, dict):
-        raise InputError([f"{path}: holds {type(record).__name__}, not an object"])
+        raise InputError([f"{path}: is not a JSON object"])
     return record
 
 
@@ -127,18 +128,10 @@ def understanding(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except InputError:
-        raise
     except (LookupError, TypeError, ValueError, AttributeError, EOFError, BadZipFile) as error:
         what = f"{type(error).__name__}: {error}"
-        raise InputError(
-            [f"{path}: its contents are not those that mgexp writes ({what})"]
-        ) from error
-
-
-def is_file(path: Path) -> bool:
-    """Return whether there is a regular file. Return False also for a name that is too long or unreadable."""
-    return os.path.isfile(path)  # noqa: PTH113 (Path.is_file raises OSError for those)
+        problem = f"{path}: its contents are not those that mgexp writes ({what})"
+        raise InputError([problem]) from error
 
 
 def short_path(path: Path) -> str:
@@ -153,19 +146,9 @@ def free_path(path: Path, word: str) -> Path:
     return next(name for name in names if not name.exists())
 
 
-def is_there(path: Path) -> bool:
-    """Return whether anything has that name. Return False also for a name that is too long or unreadable."""
-    return os.path.exists(path)  # noqa: PTH110
-
-
 def is_listed(text: str) -> bool:
     """Tell whether a key names a list: a file or folder that exists, or a pattern of files."""
-    return bool(text and (is_there(Path(text)) or glob(text)))  # noqa: PTH207 (Path.glob fails for long names)
-
-
-def is_folder(path: Path) -> bool:
-    """Return whether there is a folder. Return False also for a name that is too long or unreadable."""
-    return os.path.isdir(path)  # noqa: PTH112
+    return bool(text and (is_there(text) or glob(text)))  # noqa: PTH207 (Path.glob fails for long names)
 
 
 def sha256_of(path: Path) -> str:
@@ -184,10 +167,7 @@ def json_line(record: Mapping[str, Any]) -> str:
 
 
 def append_jsonl(path: Path, record: Mapping[str, Any]) -> None:
-    """Append one line and flush it. NaN or infinity is a ValueError. An OSError names `path`.
-
-    After a kill, call `cut_jsonl` first. A line that is appended to a torn one would be lost with it.
-    """
+    """Append one line. After a kill, call `cut_jsonl` first: a line after a torn one would be lost with it."""
     line = json_line(record)
     try:
         with path.open("a", encoding="utf-8") as file:
@@ -204,7 +184,6 @@ def sync_file(path: Path) -> None:
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """Read the records of a file of lines; see ``iter_jsonl``."""
     return list(iter_jsonl(path))
 
 
@@ -224,8 +203,7 @@ def iter_jsonl(path: Path) -> Iterator[dict[str, Any]]:
         except ValueError as error:
             raise InputError([f"{path}, line {number}: not JSON: {line[:80]!r}"]) from error
         if not isinstance(record, dict):
-            kind = type(record).__name__
-            raise InputError([f"{path}, line {number}: holds {kind}, not an object"])
+            raise InputError([f"{path}, line {number}: is not a JSON object"])
         yield record
 
 
@@ -258,25 +236,20 @@ def lock_file(path: Path, busy: str = "", waits: bool = False) -> Iterator[None]
             fcntl.lockf(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
         except OSError as error:
             if error.errno in (errno.EACCES, errno.EAGAIN):
-                here = f"run folder {path.parent} is in use by {holder}"
-                otherwise = f"{here}: wait for it, stop it, or choose another folder with --output"
-                raise InputError([busy or otherwise]) from error
+                raise InputError([busy or f"{path.parent} is in use by {holder}"]) from error
             if text and _may_live(pid, host):
                 problem = (
-                    f"{path} names {holder}, and the file system cannot lock it ({error.strerror}), so it is "
-                    "unknown whether that process still runs: stop it if it does, then remove the file"
+                    f"{path} names {holder}, and the file system cannot lock it ({error.strerror})"
                 )
-                raise InputError([problem]) from error
+                remedy = "stop that process if it still runs, then remove the file"
+                raise InputError([f"{problem}: {remedy}"]) from error
             LOGGER.warning("%s: cannot be locked (%s): do not run twice", path, error.strerror)
         else:
             # While this process waited, the holder may have released the lock, and emptied the file.
             file.seek(0)
             if file.read() and host != socket.gethostname():
-                LOGGER.warning(
-                    "%s was not released by %s: if that process still runs, stop it; hosts may not see each "
-                    "other's locks",
-                    *(path, holder),
-                )
+                warning = "%s was not released by %s: stop that process if it still runs"
+                LOGGER.warning(warning, path, holder)
         file.truncate(0)
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         file.write(f"{os.getpid()} {socket.gethostname()} {now}\n")
@@ -290,15 +263,13 @@ def lock_file(path: Path, busy: str = "", waits: bool = False) -> Iterator[None]
 
 
 def _may_live(pid: str, host: str) -> bool:
-    """Return whether a process may still run. For a process of another host this is unknown, so return True."""
+    """Return False if a process of this host has ended. Those of other hosts are unknown."""
     if host != socket.gethostname() or not pid.isdigit():
         return True
     # Signal 0 is never delivered. It only asks the system whether the process exists.
     try:
         os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return False
-    # The process exists, but it belongs to another user.
-    except PermissionError:
-        return True
+    except OSError as error:
+        # The other possible error is that the process exists and belongs to another user.
+        return error.errno != errno.ESRCH
     return True
