@@ -72,10 +72,11 @@ def allowed_cores() -> set[int]:
 def within_quota(num_cores: int) -> int:
     """Return ``num_cores``, or fewer if this container may use less processor time, but at least 1."""
     try:
-        quota, period = CPU_MAX.read_text().split()
-        return num_cores if quota == "max" else max(1, min(num_cores, int(quota) // int(period)))
+        quota, period = map(int, CPU_MAX.read_text().split())
+    # There is no such file, or the quota is "max".
     except (OSError, ValueError):
         return num_cores
+    return max(1, min(num_cores, quota // period))
 
 
 def git_commit(repository: Path) -> str:
