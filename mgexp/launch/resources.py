@@ -12,8 +12,6 @@ from typing import Any
 LAUNCHERS = ("here", "torchrun", "local", "slurm")
 DEFAULT_MINUTES = 240
 DEFAULT_WARNING_SECONDS = 120
-MIN_SAVING_SECONDS = 10
-"""The shortest time from the warning to the limit. Assumption: enough for a step and a small checkpoint."""
 
 TEXT_OPTIONS = (
     *("partition", "account", "qos", "mem", "constraint"),
@@ -44,24 +42,19 @@ USED_BY: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Resources:
-    """The resources of one run.
-
-    ``cpus_per_task`` 0 stands for the loader workers plus the threads of a process. ``sbatch`` holds further
-    (option, value) pairs of sbatch, with True for an option that takes no value. The job may run for ``minutes``.
-    It gets a warning ``warning_seconds`` before this limit.
-    """
+    """The resources of one run."""
 
     nodes: int = 1
     tasks_per_node: int = 1
     gpus_per_node: int = 0
-    cpus_per_task: int = 0
+    cpus_per_task: int = 0  # 0: the loader workers plus the threads of a process
     minutes: int = DEFAULT_MINUTES
-    warning_seconds: int = DEFAULT_WARNING_SECONDS
+    warning_seconds: int = DEFAULT_WARNING_SECONDS  # the job is warned so long before its limit
+    # Further options of sbatch and their values; True for an option that takes no value.
     sbatch: tuple[tuple[str, str | bool], ...] = ()
 
     @property
     def num_processes(self) -> int:
-        """Return the number of processes of one run, on all nodes."""
         return self.nodes * self.tasks_per_node
 
 
@@ -113,9 +106,10 @@ def read_resources(options: argparse.Namespace) -> tuple[Resources, list[str]]:
         minutes = minutes_of(given["time_limit"]) if "time_limit" in given else DEFAULT_MINUTES
     except ValueError as error:
         problems.append(f"--time-limit {given['time_limit']} {error}, such as 90 or 4:00:00")
-    if not MIN_SAVING_SECONDS <= warning < 60 * minutes:
-        limits = f"{MIN_SAVING_SECONDS} or more, and less than the {60 * minutes} of --time-limit"
-        problems.append(f"--warning-seconds {warning}: it must be {limits}")
+    # A job that is warned when it starts would be queued again for ever.
+    if warning >= 60 * minutes:
+        limit = f"less than the {60 * minutes} of --time-limit"
+        problems.append(f"--warning-seconds {warning}: it must be {limit}")
     gpus, tasks = given.get("gpus_per_node"), given.get("tasks_per_node")
     if gpus is None:
         # A run on this machine takes one GPU if there is one. Slurm gives a job only the GPUs that it asks for.
@@ -142,7 +136,6 @@ def read_resources(options: argparse.Namespace) -> tuple[Resources, list[str]]:
 
 
 def num_gpus() -> int:
-    """Return the number of GPUs of this machine."""
     # torch takes seconds to import, and --help needs none of it.
     import torch
 
@@ -153,10 +146,8 @@ def local_problems(resources: Resources, num_runs: int = 1) -> Iterator[str]:
     """Yield a problem if this machine has too few GPUs for ``num_runs`` at the same time."""
     wanted, there = num_runs * resources.gpus_per_node, num_gpus()
     if wanted > there:
-        yield (
-            f"--gpus-per-node {resources.gpus_per_node}: {num_runs} at a time need {wanted} GPUs, and this "
-            f"machine has {there}"
-        )
+        problem = f"{num_runs} at a time need {wanted} GPUs, and this machine has {there}"
+        yield f"--gpus-per-node {resources.gpus_per_node}: {problem}"
 
 
 def minutes_of(text: str) -> int:

@@ -42,27 +42,21 @@ from mgexp.run.folder import LaunchDir
 from mgexp.stop import StopRequest
 from mgexp.train.result import Outcome
 
-WARNING = "SIGUSR2"
 ENDS_IT = ("SIGTERM", "SIGINT")
 """Signals after which a run is not queued again."""
 
 
 @dataclass(frozen=True)
 class Submission:
-    """Runs with the same ``resources`` that are submitted together. At most ``num_parallel`` run at a time.
-
-    ``code`` is the folder of the frozen code, which may not exist yet. ``frozen_yaml`` is the configuration of a
-    run that is submitted by itself; a sweep keeps those of its runs. Relative paths in the options of a run are
-    relative to ``working_directory``.
-    """
+    """Runs with the same resources that are submitted together."""
 
     launch: LaunchDir
-    code: Path
-    working_directory: Path
+    code: Path  # the folder of the frozen code, which may not exist yet
+    working_directory: Path  # where the tasks run, and find relative paths of the configuration
     resources: Resources
     name: str
-    num_parallel: int = 1
-    frozen_yaml: str = ""
+    num_parallel: int = 1  # the most runs at a time
+    frozen_yaml: str = ""  # of a run that is submitted by itself; a sweep keeps those of its runs
 
 
 @dataclass(frozen=True)
@@ -97,7 +91,7 @@ class TrainTask:
             raise SystemExit(int(outcome))
 
     def checkpoint(self) -> submitit.helpers.DelayedSubmission:
-        """Return the task that submitit queues again: the same task, because its state is in the run folder."""
+        """Give submitit what it queues again: the same task, because its state is in the run folder."""
         return submitit.helpers.DelayedSubmission(self)
 
     def _run(self, job: submitit.JobEnvironment, stop: StopRequest) -> Outcome:
@@ -170,15 +164,11 @@ class _Deadline(threading.Thread):
         if self._run_ended.wait(self._seconds):
             return
         print(
-            f"run_net.py: {WARNING} came {self._seconds:.0f} s ago, and no step has ended since: "
+            f"run_net.py: SIGUSR2 came {self._seconds:.0f} s ago, and no step has ended since: "
             "the job is queued again and will continue from what is saved",
             file=sys.stderr,
         )
-        _requeue(self._job_id)
-
-
-def _requeue(job_id: str) -> None:
-    subprocess.run(["scontrol", "requeue", job_id], check=True)
+        subprocess.run(["scontrol", "requeue", self._job_id], check=True)
 
 
 def _processes(job: submitit.JobEnvironment) -> Processes:
