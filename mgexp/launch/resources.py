@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,17 +27,9 @@ OURS = {
 }
 """Options of sbatch that --sbatch may not change: the launcher sets them, or reads what sbatch prints."""
 
-USED_BY: Mapping[str, tuple[str, ...]] = {
-    "gpus_per_node": ("local", "slurm"),
-    "tasks_per_node": ("local", "slurm"),
-    "nodes": ("slurm",),
-    "cpus_per_task": ("slurm",),
-    "time_limit": ("slurm",),
-    "warning_seconds": ("slurm",),
-    "sbatch": ("slurm",),
-    **dict.fromkeys(TEXT_OPTIONS, ("slurm",)),
-}
-"""For each option, the launchers that can use it. With any other launcher the option is an error."""
+# With a launcher that cannot use it, an option is an error.
+OF_LOCAL_AND_SLURM = ("gpus_per_node", "tasks_per_node")
+OF_SLURM = ("nodes", "cpus_per_task", "time_limit", "warning_seconds", "sbatch", *TEXT_OPTIONS)
 
 
 @dataclass(frozen=True)
@@ -89,15 +81,15 @@ def add_resource_arguments(parser: argparse.ArgumentParser) -> None:
 
 def read_resources(options: argparse.Namespace) -> tuple[Resources, list[str]]:
     """Return the resources that the options ask for, and the problems. Resources with problems may be wrong."""
-    given = {name: value for name in USED_BY if (value := getattr(options, name)) not in (None, [])}
+    names = (*OF_LOCAL_AND_SLURM, *OF_SLURM)
+    given = {name: value for name in names if (value := getattr(options, name)) not in (None, [])}
     problems = []
     for name, value in given.items():
         flag = f"--{name.replace('_', '-')}"
-        if options.launcher not in USED_BY[name]:
-            users = " and ".join(USED_BY[name])
-            problems.append(
-                f"{flag}: --launcher {options.launcher} cannot use it, only {users} can"
-            )
+        users = ("local", "slurm") if name in OF_LOCAL_AND_SLURM else ("slurm",)
+        if options.launcher not in users:
+            only = " and ".join(users)
+            problems.append(f"{flag}: --launcher {options.launcher} cannot use it, only {only} can")
         least = 0 if name == "gpus_per_node" else 1
         if isinstance(value, int) and value < least:
             problems.append(f"{flag} {value}: it must be {least} or more")
@@ -120,7 +112,7 @@ def read_resources(options: argparse.Namespace) -> tuple[Resources, list[str]]:
     pairs: dict[str, str | bool] = {name: given[name] for name in TEXT_OPTIONS if name in given}
     for text in options.sbatch:
         name, _, value = text.partition("=")
-        if name in OURS or name.replace("-", "_") in USED_BY:
+        if name in OURS or name.replace("-", "_") in names:
             problems.append(f"--sbatch {text}: the launcher sets {name} itself")
         pairs[name] = value or True
     resources = Resources(

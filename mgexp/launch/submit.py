@@ -248,13 +248,8 @@ def to_queue(
         return Outcome.OK
     submission, frozen = _frozen(run_dir, run, resources)
     (job,) = to_slurm(submission, [frozen])
-    say(
-        f"job {job.job_id} is submitted\n"
-        f"  queue:  squeue --jobs {job.job_id}\n"
-        f"  follow: tail -F {shlex.quote(str(submission.launch.error_log(job.job_id)))}\n"
-        f"  cancel: scancel {job.job_id}\n"
-        f"The run folder will be {run_dir.root}."
-    )
+    log = shlex.quote(str(submission.launch.error_log(job.job_id)))
+    say(f"job {job.job_id} is submitted; follow: tail -F {log}; run folder: {run_dir.root}")
     return Outcome.OK
 
 

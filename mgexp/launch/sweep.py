@@ -48,8 +48,6 @@ Point = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class SweepRun:
-    """One run of a sweep."""
-
     experiment: str
     point: Point
     seed: int
@@ -130,7 +128,7 @@ class Sweep:
 
     @property
     def runs(self) -> tuple[SweepRun, ...]:
-        """Return all runs, seed by seed, so that every row gets its first result early."""
+        # Seed by seed, so that every row gets its first result early.
         return tuple(
             SweepRun(experiment, point, seed)
             for seed in self.seeds
@@ -184,12 +182,12 @@ def check_sweep(
         except InputError as error:
             for problem in error.problems:
                 names_of[problem].append(name)
-    texts = [
-        problem if len(names) == len(checked) else f"{', '.join(dict.fromkeys(names))}: {problem}"
-        for problem, names in names_of.items()
-    ]
-    if problems or texts:
-        raise InputError([*problems, *texts])
+    texts = list(problems)
+    for problem, names in names_of.items():
+        who = "" if len(names) == len(checked) else f"{', '.join(dict.fromkeys(names))}: "
+        texts.append(f"{who}{problem}")
+    if texts:
+        raise InputError(texts)
 
 
 def _conflicts(sweep: Sweep, run: SweepRun) -> list[str]:
@@ -200,15 +198,13 @@ def _conflicts(sweep: Sweep, run: SweepRun) -> list[str]:
     frozen, problems = file_values(path)
     now = dict(flatten(sweep.options(run).read()))
     # The frozen YAML would also keep its value of a key that changes no result.
-    problems += [
-        f"{key}: the sweep in {sweep.folder.root} has {old!r}, this call has {new!r}; {REMEDY}"
-        for key, old, new in differing_keys(frozen, now, ignored=frozenset())
-    ]
+    for key, old, new in differing_keys(frozen, now, ignored=frozenset()):
+        values = f"the sweep in {sweep.folder.root} has {old!r}, this call has {new!r}"
+        problems.append(f"{key}: {values}; {REMEDY}")
     return problems
 
 
 def _active(folder: SweepDir) -> list[RunState]:
-    """Return the runs that are queued or running."""
     return [run for run in states(folder, submissions(folder)) if run.state in (QUEUED, RUNNING)]
 
 
@@ -241,8 +237,7 @@ def age_of_code(folder: SweepDir) -> str:
     if not folder.code.exists():
         return ""
     frozen, now = git_commit(folder.code), git_commit(REPOSITORY)
-    # "-dirty" says only that there are uncommitted changes. Two trees with the same commit and "-dirty" may
-    # differ.
+    # Two trees with the same commit and uncommitted changes may differ.
     if frozen == now and not now.endswith("-dirty"):
         return ""
     return f"This sweep uses the code of its first call, commit {frozen}. For the present code, {REMEDY}."

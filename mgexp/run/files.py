@@ -33,22 +33,6 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT)  # a full disk, and a user whose share o
 is_file, is_folder, is_there = os.path.isfile, os.path.isdir, os.path.exists
 
 
-class _RawFile(io.FileIO):
-    """A file that remembers its first failed write.
-
-    A library that writes through it, such as torch, reports only a later error: "unexpected pos", not "disk full".
-    """
-
-    failure: OSError | None = None
-
-    def write(self, data: Any) -> int:  # noqa: ANN401 - whatever has a buffer
-        try:
-            return super().write(data)
-        except OSError as error:
-            self.failure = self.failure or error
-            raise
-
-
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """Open a binary file to write and read. It replaces `path` when the block ends without an error.
@@ -57,10 +41,8 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """
     # The temporary file is in the same folder, because a rename is atomic only within one file system.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    raw = None
     try:
-        raw = _RawFile(temporary, "w+")
-        with io.BufferedRandom(raw) as file:
+        with temporary.open("w+b") as file:
             yield file
             # Without fsync, a power cut after the rename could leave an empty file.
             file.flush()
@@ -68,10 +50,13 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
         temporary.replace(path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
-        failure = raw.failure if raw is not None else None
-        if failure is None and not (isinstance(error, OSError) and error.filename is None):
+        # After a failed write, torch raises another error: "unexpected pos" in place of "disk full".
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, OSError):
+            cause = cause.__context__
+        if cause is None or cause.filename is not None:
             raise
-        raise named(failure or error, path) from error
+        raise named(cause, path) from error
     # A rename survives a kill. It survives a power cut only after the folder itself is written to the disk.
     descriptor = os.open(path.parent, os.O_RDONLY)
     try:
@@ -84,9 +69,8 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
         os.close(descriptor)
 
 
-def named(error: BaseException, path: Path) -> OSError:
+def named(error: OSError, path: Path) -> OSError:
     """Return the same error with the name of the file, which the error of a failed write lacks."""
-    assert isinstance(error, OSError)
     return OSError(error.errno, error.strerror, str(path))
 
 
@@ -217,9 +201,8 @@ def cut_jsonl(path: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
 def lock_file(path: Path, busy: str = "", waits: bool = False) -> Iterator[None]:
     """Hold the lock ``path`` in the block, so that only this process writes into the folder.
 
-    Raises InputError if another process holds the lock or may hold it. The message is ``busy``, or else one
-    about a run folder. With ``waits``, wait until the other process releases the lock. The file contains
-    "pid host since" while the lock is held, and also after a kill.
+    Raises InputError, perhaps with the message ``busy``, if another process holds the lock or may hold it. With
+    ``waits``, wait for that process. The file contains "pid host since" while the lock is held, and after a kill.
     """
     # The lock is of the POSIX kind (lockf), not flock: it dies with the process that took it. Forked loader
     # workers keep an flock for seconds after their parent is killed, and the same command started again would be

@@ -75,7 +75,6 @@ class RunDir(Folder):
     launches = Inside("launches")  # a LaunchDir per submission of this run alone
 
     def class_names(self) -> tuple[str, ...]:
-        """Return the names in ``classes_txt``, or none. A name may begin with a number."""
         if not self.classes_txt.is_file():
             return ()
         return tuple(self.classes_txt.read_text(encoding="utf-8").splitlines())
@@ -92,7 +91,6 @@ class RunDir(Folder):
         return self.root / f"scores_{protocol}.npz"
 
     def checkpoint(self, step: int) -> Path:
-        """Return the path of the checkpoint after ``step`` steps."""
         return self.checkpoints / f"step_{step:08d}.pt"
 
     def damaged_checkpoint(self, step: int) -> Path:
@@ -171,7 +169,6 @@ class CheckDir(Folder):
     quarantine_txt = Inside("quarantine.txt")  # paths of the videos that training cannot use
 
     def locked(self) -> AbstractContextManager[None]:
-        """Make the folder, hold its lock, and delete half-written files, as `RunDir.locked` does."""
         return _locked(self.root)
 
 

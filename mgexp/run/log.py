@@ -38,7 +38,6 @@ class StepRecord:
     input_wait_seconds: float
 
     def line(self) -> dict[str, float | int]:
-        """Return the record for metrics.jsonl, with the rate of clips and the peak memory."""
         return {
             **self.__dict__,
             "clips_per_second": self.clips / self.step_seconds,
