@@ -30,6 +30,7 @@ OURS = {
 # With a launcher that cannot use it, an option is an error.
 OF_LOCAL_AND_SLURM = ("gpus_per_node", "tasks_per_node")
 OF_SLURM = ("nodes", "cpus_per_task", "time_limit", "warning_seconds", "sbatch", *TEXT_OPTIONS)
+RESOURCE_OPTIONS = (*OF_LOCAL_AND_SLURM, *OF_SLURM)
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,8 @@ def add_resource_arguments(parser: argparse.ArgumentParser) -> None:
 
 def read_resources(options: argparse.Namespace) -> tuple[Resources, list[str]]:
     """Return the resources that the options ask for, and the problems. Resources with problems may be wrong."""
-    names = (*OF_LOCAL_AND_SLURM, *OF_SLURM)
-    given = {name: value for name in names if (value := getattr(options, name)) not in (None, [])}
+    values = {name: getattr(options, name) for name in RESOURCE_OPTIONS}
+    given = {name: value for name, value in values.items() if value not in (None, [])}
     problems = []
     for name, value in given.items():
         flag = f"--{name.replace('_', '-')}"
@@ -112,7 +113,7 @@ def read_resources(options: argparse.Namespace) -> tuple[Resources, list[str]]:
     pairs: dict[str, str | bool] = {name: given[name] for name in TEXT_OPTIONS if name in given}
     for text in options.sbatch:
         name, _, value = text.partition("=")
-        if name in OURS or name.replace("-", "_") in names:
+        if name in OURS or name.replace("-", "_") in RESOURCE_OPTIONS:
             problems.append(f"--sbatch {text}: the launcher sets {name} itself")
         pairs[name] = value or True
     resources = Resources(
