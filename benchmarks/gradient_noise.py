@@ -51,7 +51,7 @@ from mgexp.optim.build import set_rates
 from mgexp.options import ToolParser, add_import_option, run_tool
 from mgexp.plan.ways import build_training_step
 from mgexp.run.folder import RunDir
-from mgexp.run.log import with_progress
+from mgexp.run.log import progress_bar
 from mgexp.run.remote import local_file
 from mgexp.run.torch_file import load_torch
 from mgexp.train.precision import Precision
@@ -202,7 +202,7 @@ def measure_points(
         requests = noise_requests(schedule, shape, clips, cfg.RNG_SEED)
         device = step.normalizer.device
         batches = build_train_loader(cfg, inputs.train, requests, device, inputs.opener)
-        shown = with_progress(batches, len(requests), " gradients", f"after {num_steps} steps")
+        shown = progress_bar(len(requests), " gradients", batches, desc=f"after {num_steps} steps")
         yield num_steps, shape, measure_noise(step, shown, clips)
 
 

@@ -37,12 +37,11 @@ class Processes:
 
     @property
     def is_main(self) -> bool:
-        """Return whether this is rank 0, the process that logs and writes."""
         return self.rank == 0
 
 
 def from_environment() -> Processes:
-    """Read RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE of torchrun. Without them there is one process."""
+    """Read the variables of torchrun. Without them there is one process."""
     count = os.environ.get("WORLD_SIZE", "1")
     return Processes(
         rank=int(os.environ.get("RANK", "0")),
@@ -53,17 +52,12 @@ def from_environment() -> Processes:
 
 
 def launcher_problems(is_shared: bool) -> Iterator[str]:
-    """Yield a problem if one of several processes takes itself for the only one, or the other way round.
-
-    ``is_shared``: whether the processes shall share a run.
-    """
+    """Yield a problem if processes that share a run were started alone, or the other way round."""
     if is_shared and "RANK" not in os.environ:
-        yield "--launcher torchrun: no RANK is set, as torchrun does for each process; start it with torchrun"
+        yield "--launcher torchrun: no RANK is set; start it with torchrun"
     elif not is_shared and from_environment().count > 1:
-        yield (
-            f"{from_environment().count} processes were started (WORLD_SIZE), and each would train alone: add "
-            "--launcher torchrun"
-        )
+        started = f"{from_environment().count} processes were started (WORLD_SIZE)"
+        yield f"{started}, and each would train alone: add --launcher torchrun"
 
 
 def device_of(name: str, processes: Processes = Processes()) -> torch.device:
@@ -81,15 +75,12 @@ def device_problems(
 ) -> Iterator[str]:
     """Yield a problem if a GPU was asked for and there is none, or too few, or if TRAIN.COMPILE needs one."""
     if device == "cuda" and not num_gpus:
-        yield "DEVICE = cuda, but torch finds no GPU: see nvidia-smi, or set DEVICE auto or cpu"
+        yield "DEVICE = cuda, but torch finds no GPU: see nvidia-smi"
     elif device != "cpu" and 0 < num_gpus < num_processes:
-        yield (
-            f"this machine has {num_gpus} of the {num_processes} GPUs that as many processes need: start fewer "
-            "processes, or set DEVICE cpu"
-        )
+        yield f"this machine has {num_gpus} of the {num_processes} GPUs that as many processes need"
     # On a CPU torch would compile without graphs, and say nothing.
     elif compile_mode == "cuda_graphs" and (device == "cpu" or not num_gpus):
-        yield "TRAIN.COMPILE = cuda_graphs, but the device is a CPU: set TRAIN.COMPILE default or off"
+        yield "TRAIN.COMPILE = cuda_graphs, but the device is a CPU"
 
 
 @contextmanager
@@ -137,7 +128,7 @@ def shared(processes: Processes, model: nn.Module, *, in_bf16: bool = False) -> 
 def any_true(
     processes: Processes, flags: tuple[bool, ...], device: torch.device
 ) -> tuple[bool, ...]:
-    """Return for each flag whether it is true in any process. All processes get the same answer."""
+    """Return for each flag whether it is true in any process."""
     if processes.count == 1:
         return flags
     totals = torch.tensor(flags, dtype=torch.int32, device=device)
@@ -155,26 +146,21 @@ def from_main(processes: Processes, value: T) -> T:
 
 
 def merge(processes: Processes, own: dict[int, str]) -> dict[int, str]:
-    """Merge the entries of all processes. If a key occurs twice, take the value of the higher rank.
-
-    All processes get the same entries.
-    """
+    """Merge the entries of all processes. If a key occurs twice, take the value of the higher rank."""
     return {key: value for entries in _gather(processes, own) for key, value in entries.items()}
 
 
 def total(processes: Processes, own: Counter[str]) -> Counter[str]:
-    """Add the counts of all processes. All processes get the same sums."""
+    """Add the counts of all processes."""
     return sum(_gather(processes, own), Counter())
 
 
 def check_same(processes: Processes, own: str, what: str) -> None:
     """Raise InputError in every process if one of them has another text than rank 0. ``what`` names the text."""
     texts = _gather(processes, own)
-    others = [rank for rank, text in enumerate(texts) if text != texts[0]]
-    if others:
-        other = f"of process {others[0]} it is {texts[others[0]]}"
-        problem = f"{what} of process 0 is {texts[0]}, {other}"
-        raise InputError([f"{problem}: all processes must see the same files"])
+    for rank, text in enumerate(texts):
+        if text != texts[0]:
+            raise InputError([f"{what} of process 0 is {texts[0]}, of process {rank} it is {text}"])
 
 
 def sum_(processes: Processes, values: torch.Tensor) -> torch.Tensor:
@@ -197,7 +183,6 @@ def max_(processes: Processes, values: torch.Tensor) -> torch.Tensor:
 
 
 def _gather(processes: Processes, own: T) -> list[T]:
-    """Return the objects of all processes, by rank."""
     if processes.count == 1:
         return [own]
     values = [own] * processes.count

@@ -9,10 +9,7 @@ from mgexp.text import counted, escaped
 
 
 class InputError(Exception):
-    """An error of the configuration or data. One message lists every problem (exit code 2).
-
-    Each problem says what is wrong, where, with which value, and what to do about it.
-    """
+    """An error of the configuration or data. One message lists every problem (exit code 2)."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         # Indent all lines but the first. Then no line inside a name or a value looks like another problem.
@@ -27,7 +24,7 @@ class InputError(Exception):
 def collected(problems: list[str]) -> Iterator[None]:
     """Add the problems of an InputError in the block to ``problems``, and continue after the block.
 
-    So one message can list the problems of several checks. After an error, variables of the block may be unset.
+    So one message can list the problems of several checks.
     """
     try:
         yield

@@ -55,7 +55,6 @@ class Failure:
         return Failure(rank, "".join(traceback.format_exception(error)).rstrip())
 
     def as_error(self) -> InputError | TrainingError | Interrupted:
-        """Return the error that another process raises."""
         if self.signal_name:
             return Interrupted(self.signal_name)
         if self.problems:
@@ -67,8 +66,7 @@ class Failure:
 def failing_together(processes: Processes) -> Iterator[Explained]:
     """Replace an error in the block by the first failure of the run.
 
-    Raises TrainingError if the processes do not meet. Does nothing for one process, or if the launcher did not say
-    where the processes meet.
+    Raises TrainingError if the processes do not meet. Does nothing if the launcher did not say where they meet.
     """
     if processes.count == 1 or "MASTER_ADDR" not in os.environ:
         yield nullcontext
@@ -77,10 +75,8 @@ def failing_together(processes: Processes) -> Iterator[Explained]:
     try:
         store, _, _ = next(rendezvous("env://", processes.rank, processes.count, timeout=wait))
     except (RuntimeError, OSError) as error:
-        raise TrainingError(
-            f"process {processes.rank} did not meet the other {processes.count - 1} within {JOIN_SECONDS:.0f} s "
-            f"({error})"
-        ) from error
+        others = f"the other {processes.count - 1} within {JOIN_SECONDS:.0f} s"
+        raise TrainingError(f"process {processes.rank} did not meet {others} ({error})") from error
 
     @contextmanager
     def explained() -> Iterator[None]:

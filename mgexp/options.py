@@ -18,21 +18,17 @@ from mgexp.errors import InputError
 from mgexp.registry import OwnFile, import_file
 
 MAX_HELP_COLUMNS = 100
+# The exit codes of a tool.
+FAILED = 1  # the system refused a file, as on a full disk
 BAD_INPUT = 2
-"""The exit code of a tool that was given something it cannot use."""
-FAILED = 1
-"""The exit code of a tool whose files the system refused, as on a full disk."""
-STOPPED = 4
-"""The exit code of a tool that Ctrl-C ended."""
-OUTPUT_CLOSED = 141
-"""The exit code of a tool whose output was closed, as by `| head`: that of a program which SIGPIPE ended."""
+STOPPED = 4  # Ctrl-C
+OUTPUT_CLOSED = (
+    141  # nobody reads the output any more, as with `| head`; 128 + SIGPIPE, as shells say it
+)
 
 
 class ToolParser(argparse.ArgumentParser):
-    """A parser whose --help has a short usage line, the docstring ``text`` of the tool, and the options.
-
-    The part of the docstring after "In detail:" is left out.
-    """
+    """A parser whose --help has the docstring ``text`` of the tool, up to "In detail:", and the options."""
 
     def __init__(self, text: str | None, usage: str = "", **others: Any) -> None:  # noqa: ANN401 - of argparse
         columns = min(MAX_HELP_COLUMNS, shutil.get_terminal_size().columns)
@@ -68,10 +64,7 @@ def say(message: str) -> None:
 
 
 def run_tool(main: Callable[[list[str]], int], remedy: str = "") -> int:
-    """Return the exit code of ``main``. An InputError gives its message and the code 2.
-
-    Ctrl-C and an output that nobody reads any more give no traceback. ``remedy`` says what to do after Ctrl-C.
-    """
+    """Return the exit code of ``main``, also after an error. ``remedy`` says what to do after Ctrl-C."""
     try:
         try:
             return main(sys.argv[1:])
@@ -92,12 +85,12 @@ def run_tool(main: Callable[[list[str]], int], remedy: str = "") -> int:
         say(f"{error.filename or 'a file'} cannot be written or read: {error.strerror}")
         return FAILED
     except KeyboardInterrupt:
-        say(": ".join(filter(None, ("stopped by Ctrl-C", remedy))))
+        say(f"stopped by Ctrl-C: {remedy}" if remedy else "stopped by Ctrl-C")
         return STOPPED
 
 
 def too_small(numbers: Mapping[str, int | None], least: int = 1) -> list[str]:
-    """Name each option whose number is less than ``least``. None means that it was not given."""
+    """Name each given option whose number is less than ``least``."""
     return [
         f"{name} {value}: give {least} or more"
         for name, value in numbers.items()
@@ -106,7 +99,7 @@ def too_small(numbers: Mapping[str, int | None], least: int = 1) -> list[str]:
 
 
 def not_positive(numbers: Mapping[str, float | None]) -> list[str]:
-    """Name each option whose number is not above 0, or is infinite. None means that it was not given."""
+    """Name each given option whose number is not above 0, or is infinite."""
     return [
         f"{name} {value:g}: give more than 0, and no infinity"
         for name, value in numbers.items()
@@ -116,7 +109,7 @@ def not_positive(numbers: Mapping[str, float | None]) -> list[str]:
 
 
 def without_folder(files: Mapping[str, Path | None]) -> list[str]:
-    """Name each option whose file cannot be written where it would lie. None means that it was not given."""
+    """Name each given option whose file cannot be written where it would lie."""
     problems = []
     for name, path in files.items():
         if path is not None and not path.parent.is_dir():
@@ -127,13 +120,13 @@ def without_folder(files: Mapping[str, Path | None]) -> list[str]:
 
 
 def not_new(files: Mapping[str, Path | None]) -> list[str]:
-    """Name each option whose file exists already, or has no folder to lie in. None means that it was not given."""
+    """Name each given option whose file exists already, or has no folder to lie in."""
     existing = [(name, path) for name, path in files.items() if path is not None and path.exists()]
     return [*(f"{name} {path} exists" for name, path in existing), *without_folder(files)]
 
 
 def local_folder(text: str) -> Path:
-    """Read an option that names a folder to write. Refuse an address and an empty text: argparse shows why."""
+    """Read an option that names a folder to write."""
     if not text:
         # Path("") is the working folder, and an empty text is mostly a variable of the shell that is not set.
         raise argparse.ArgumentTypeError("it is empty; name a folder, or . for this one")
@@ -172,7 +165,7 @@ def add_measuring_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_timing_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of tools that time the steps of a row: the measuring options, and how many steps to time."""
+    """Add the measuring options, and how many steps to time."""
     add_measuring_options(parser)
     add = parser.add_argument
     add("--steps", type=int, default=5, metavar="N", help="number of steps to time (default: 5)")
@@ -181,7 +174,6 @@ def add_timing_options(parser: argparse.ArgumentParser) -> None:
 
 
 def timing_problems(options: argparse.Namespace) -> list[str]:
-    """Name what is wrong with the options of ``add_timing_options``."""
     return [
         *too_small({"--steps": options.steps, "--warmup": options.warmup}),
         *without_folder({"--output": options.output}),

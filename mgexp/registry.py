@@ -39,9 +39,8 @@ class Names(Registry):  # type: ignore[misc]
             entry: Callable[..., Any] = self.get(name)
             return entry
         known = ", ".join(known for known, _ in self)
-        raise InputError(
-            [f"{self._name} = {name}: there are {known}; --import FILE.py adds those of a file"]
-        )
+        problem = f"{self._name} = {name}: there are {known}"
+        raise InputError([f"{problem}; --import FILE.py adds those of a file"])
 
 
 MODELS = Names("MODEL.MODEL_NAME")
@@ -65,7 +64,7 @@ class OwnFile:
 
     @staticmethod
     def paths_in(text: str) -> list[Path]:
-        """Read back the paths of files that were written as text, with commas between them."""
+        """Read the paths back from files as text, with commas between them."""
         return [Path(path) for path in re.findall(r"(?:, |^)(.+?) \([0-9a-f]{12}\)", text)]
 
 
@@ -74,7 +73,6 @@ IMPORTED: dict[Path, OwnFile] = {}
 
 
 def imported() -> tuple[OwnFile, ...]:
-    """Return the files that this process has imported, in their order."""
     return tuple(IMPORTED.values())
 
 

@@ -11,7 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import TypeVar
 
@@ -43,8 +43,8 @@ class Interrupted(BaseException):
 class StopRequest:
     """A record of the signals that came. A second Ctrl-C ends the process at once, without saving.
 
-    After a signal of ``only_save`` the run saves and continues, until the sender perhaps kills it. Such a signal
-    sets ``should_save``, and the code that saves sets it to False again.
+    A signal of ``only_save`` sets ``should_save``: the run saves, sets it to False and continues, until the sender
+    perhaps kills it.
     """
 
     def __init__(self, only_save: Collection[int] = ()) -> None:
@@ -57,7 +57,6 @@ class StopRequest:
 
     @property
     def requested(self) -> bool:
-        """Whether a signal that stops the run has come."""
         return self.signal_name is not None
 
     @contextmanager
@@ -85,11 +84,9 @@ class StopRequest:
             # A library in the block may have caught Interrupted as an error of its own.
             self.check()
 
-    @contextmanager
-    def deferred(self) -> Iterator[None]:
-        """Return to the default for a block inside ``at_once``: a signal only sets ``signal_name``."""
-        with self._mode(is_at_once=False):
-            yield
+    def deferred(self) -> AbstractContextManager[None]:
+        """Let a signal only set ``signal_name`` in a block inside ``at_once``."""
+        return self._mode(is_at_once=False)
 
     @contextmanager
     def _mode(self, is_at_once: bool) -> Iterator[None]:
@@ -100,7 +97,6 @@ class StopRequest:
             self._is_at_once = before
 
     def check(self) -> None:
-        """Raise Interrupted if a signal came."""
         if self.signal_name is not None:
             raise Interrupted(self.signal_name)
 

@@ -6,11 +6,10 @@ import unicodedata
 from collections.abc import Sequence
 from statistics import median
 
-MAX_SHOWN = 200
-"""The most characters of a value that a message shows."""
-FORBIDDEN = frozenset(("Cc", "Cs", "Zl", "Zp"))
-"""The Unicode categories of characters that a line must not contain: control characters, surrogates (which stand
-for bytes that are not UTF-8), and line ends."""
+MAX_SHOWN = 200  # the most characters of a value that a message shows
+# The Unicode categories of characters that a line must not contain: control characters, surrogates (which stand
+# for bytes that are not UTF-8), and line ends.
+FORBIDDEN = ("Cc", "Cs", "Zl", "Zp")
 
 
 def is_plain(text: str) -> bool:

@@ -10,21 +10,15 @@ from mgexp.run.environment import version_of
 __all__ = ["transforms_v2"]
 
 
-def mismatch_message(torch_version: str, torchvision_version: str, reason: str) -> str:
-    """Say what to do if torchvision cannot be imported together with torch."""
-    return (
-        f"torchvision {torchvision_version} does not import beside torch {torch_version} ({reason}). "
-        "The two are no pair: a CPU-only torch (+cpu) beside PyPI's torchvision is the usual cause. "
-        "Install both from the same index: pip install --force-reinstall torch torchvision"
-    )
-
-
 # If the two do not fit together, torch reports a missing operator (RuntimeError), or a library cannot be loaded.
 try:
     import torchvision.transforms.v2 as transforms_v2
 except (ImportError, RuntimeError, OSError) as error:
-    text = mismatch_message(version_of("torch"), version_of("torchvision"), str(error))
-    raise ImportError(text) from error
+    versions = f"torchvision {version_of('torchvision')} does not import beside torch {version_of('torch')}"
+    raise ImportError(
+        f"{versions} ({error}). A CPU-only torch (+cpu) beside PyPI's torchvision is the usual cause. "
+        "Install both from the same index: pip install --force-reinstall torch torchvision"
+    ) from error
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ from mgexp.dist import Processes, device_of, device_problems
 from mgexp.errors import collected, listed, raise_problems
 from mgexp.options import ToolParser, add_import_option, run_tool, say, without_folder
 from mgexp.run.confusion import name_of
-from mgexp.run.log import with_progress
+from mgexp.run.log import progress_bar
 from mgexp.stop import Interrupted, StopRequest
 from mgexp.text import counted
 from mgexp.train.predict import (
@@ -170,7 +170,7 @@ def report(
     After a signal, this is done with the predictions that are there, and Interrupted is raised.
     """
     seen: list[Prediction] = []
-    shown = with_progress(predictions, total, "", "videos") if options.json else predictions
+    shown = progress_bar(total, "", predictions, desc="videos") if options.json else predictions
     with suppress(Interrupted):
         for prediction in shown:
             seen.append(prediction)

@@ -41,7 +41,12 @@ from mgexp.config.values import EXPERIMENTS
 from mgexp.data.classes import read_class_names
 from mgexp.errors import InputError, raise_problems
 from mgexp.figures.report_figures import draw_figures, drawn_before, remove_others
-from mgexp.launch.resources import USED_BY, Resources, add_resource_arguments, read_resources
+from mgexp.launch.resources import (
+    RESOURCE_OPTIONS,
+    Resources,
+    add_resource_arguments,
+    read_resources,
+)
 from mgexp.launch.run import RunOptions, with_cpus
 from mgexp.launch.submit import to_local
 from mgexp.launch.sweep import Sweep, SweepRun, age_of_code, check_sweep, freeze, submit_array, thaw
@@ -135,7 +140,7 @@ def run(options: argparse.Namespace) -> int:
         problems.append(f"--{unused}: --launcher {options.launcher} cannot use it; leave it out")
     if options.only_page or options.status:
         option = "--status" if options.status else "--only-page"
-        names = ["minutes", "parallel", *USED_BY]
+        names = ["minutes", "parallel", *RESOURCE_OPTIONS]
         given = [name.replace("_", "-") for name in names if getattr(options, name)]
         given += ["launcher"] if options.launcher == "slurm" else []
         problems += [f"--{name}: {option} trains nothing; leave one of them out" for name in given]

@@ -147,8 +147,9 @@ def _frame(axes: Axes, title: str) -> None:
 def _mark(axes: Axes, cell: Cell, pair: Pair) -> None:
     difference = pair.difference
     assert difference is not None
-    # The rows of a length stand beside each other.
-    place = cell.baseline_steps * (0.94 if cell.whole.own.name == "long" else 1.06)
+    # The rows and sets of a length stand beside each other.
+    shift = 2 * [*COLOURS].index(cell.number) + [*MARKERS].index(cell.whole.own.name)
+    place = cell.baseline_steps * 1.09 ** (shift - 1.5)
     colour, is_below = COLOURS[cell.number], difference.mean < LOWEST
     marker = "v" if is_below else MARKERS[cell.whole.own.name]
     axes.plot(place, max(LOWEST, difference.mean), marker, color=colour, markersize=4)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 LAUNCHERS = ("here", "torchrun", "local", "slurm")
 DEFAULT_MINUTES = 240
 DEFAULT_WARNING_SECONDS = 120
-MIN_SAVING_SECONDS = 10
-"""The shortest time from the warning to the limit. Assumption: enough for a step and a small checkpoint."""
 
 TEXT_OPTIONS = (
     *("partition", "account", "qos", "mem", "constraint"),
@@ -29,39 +27,27 @@ OURS = {
 }
 """Options of sbatch that --sbatch may not change: the launcher sets them, or reads what sbatch prints."""
 
-USED_BY: Mapping[str, tuple[str, ...]] = {
-    "gpus_per_node": ("local", "slurm"),
-    "tasks_per_node": ("local", "slurm"),
-    "nodes": ("slurm",),
-    "cpus_per_task": ("slurm",),
-    "time_limit": ("slurm",),
-    "warning_seconds": ("slurm",),
-    "sbatch": ("slurm",),
-    **dict.fromkeys(TEXT_OPTIONS, ("slurm",)),
-}
-"""For each option, the launchers that can use it. With any other launcher the option is an error."""
+# With a launcher that cannot use it, an option is an error.
+OF_LOCAL_AND_SLURM = ("gpus_per_node", "tasks_per_node")
+OF_SLURM = ("nodes", "cpus_per_task", "time_limit", "warning_seconds", "sbatch", *TEXT_OPTIONS)
+RESOURCE_OPTIONS = (*OF_LOCAL_AND_SLURM, *OF_SLURM)
 
 
 @dataclass(frozen=True)
 class Resources:
-    """The resources of one run.
-
-    ``cpus_per_task`` 0 stands for the loader workers plus the threads of a process. ``sbatch`` holds further
-    (option, value) pairs of sbatch, with True for an option that takes no value. The job may run for ``minutes``.
-    It gets a warning ``warning_seconds`` before this limit.
-    """
+    """The resources of one run."""
 
     nodes: int = 1
     tasks_per_node: int = 1
     gpus_per_node: int = 0
-    cpus_per_task: int = 0
+    cpus_per_task: int = 0  # 0: the loader workers plus the threads of a process
     minutes: int = DEFAULT_MINUTES
-    warning_seconds: int = DEFAULT_WARNING_SECONDS
+    warning_seconds: int = DEFAULT_WARNING_SECONDS  # the job is warned so long before its limit
+    # Further options of sbatch and their values; True for an option that takes no value.
     sbatch: tuple[tuple[str, str | bool], ...] = ()
 
     @property
     def num_processes(self) -> int:
-        """Return the number of processes of one run, on all nodes."""
         return self.nodes * self.tasks_per_node
 
 
@@ -96,15 +82,15 @@ def add_resource_arguments(parser: argparse.ArgumentParser) -> None:
 
 def read_resources(options: argparse.Namespace) -> tuple[Resources, list[str]]:
     """Return the resources that the options ask for, and the problems. Resources with problems may be wrong."""
-    given = {name: value for name in USED_BY if (value := getattr(options, name)) not in (None, [])}
+    values = {name: getattr(options, name) for name in RESOURCE_OPTIONS}
+    given = {name: value for name, value in values.items() if value not in (None, [])}
     problems = []
     for name, value in given.items():
         flag = f"--{name.replace('_', '-')}"
-        if options.launcher not in USED_BY[name]:
-            users = " and ".join(USED_BY[name])
-            problems.append(
-                f"{flag}: --launcher {options.launcher} cannot use it, only {users} can"
-            )
+        users = ("local", "slurm") if name in OF_LOCAL_AND_SLURM else ("slurm",)
+        if options.launcher not in users:
+            only = " and ".join(users)
+            problems.append(f"{flag}: --launcher {options.launcher} cannot use it, only {only} can")
         least = 0 if name == "gpus_per_node" else 1
         if isinstance(value, int) and value < least:
             problems.append(f"{flag} {value}: it must be {least} or more")
@@ -113,9 +99,10 @@ def read_resources(options: argparse.Namespace) -> tuple[Resources, list[str]]:
         minutes = minutes_of(given["time_limit"]) if "time_limit" in given else DEFAULT_MINUTES
     except ValueError as error:
         problems.append(f"--time-limit {given['time_limit']} {error}, such as 90 or 4:00:00")
-    if not MIN_SAVING_SECONDS <= warning < 60 * minutes:
-        limits = f"{MIN_SAVING_SECONDS} or more, and less than the {60 * minutes} of --time-limit"
-        problems.append(f"--warning-seconds {warning}: it must be {limits}")
+    # A job that is warned when it starts would be queued again for ever.
+    if warning >= 60 * minutes:
+        limit = f"less than the {60 * minutes} of --time-limit"
+        problems.append(f"--warning-seconds {warning}: it must be {limit}")
     gpus, tasks = given.get("gpus_per_node"), given.get("tasks_per_node")
     if gpus is None:
         # A run on this machine takes one GPU if there is one. Slurm gives a job only the GPUs that it asks for.
@@ -126,7 +113,7 @@ def read_resources(options: argparse.Namespace) -> tuple[Resources, list[str]]:
     pairs: dict[str, str | bool] = {name: given[name] for name in TEXT_OPTIONS if name in given}
     for text in options.sbatch:
         name, _, value = text.partition("=")
-        if name in OURS or name.replace("-", "_") in USED_BY:
+        if name in OURS or name.replace("-", "_") in RESOURCE_OPTIONS:
             problems.append(f"--sbatch {text}: the launcher sets {name} itself")
         pairs[name] = value or True
     resources = Resources(
@@ -142,7 +129,6 @@ def read_resources(options: argparse.Namespace) -> tuple[Resources, list[str]]:
 
 
 def num_gpus() -> int:
-    """Return the number of GPUs of this machine."""
     # torch takes seconds to import, and --help needs none of it.
     import torch
 
@@ -153,10 +139,8 @@ def local_problems(resources: Resources, num_runs: int = 1) -> Iterator[str]:
     """Yield a problem if this machine has too few GPUs for ``num_runs`` at the same time."""
     wanted, there = num_runs * resources.gpus_per_node, num_gpus()
     if wanted > there:
-        yield (
-            f"--gpus-per-node {resources.gpus_per_node}: {num_runs} at a time need {wanted} GPUs, and this "
-            f"machine has {there}"
-        )
+        problem = f"{num_runs} at a time need {wanted} GPUs, and this machine has {there}"
+        yield f"--gpus-per-node {resources.gpus_per_node}: {problem}"
 
 
 def minutes_of(text: str) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mgexp.config.check import cross_problems
+from mgexp.config.keys import Config
 from mgexp.config.load import experiment_name, read_config, smoke, to_yaml
 from mgexp.data.loader import MOST_AUTO_WORKERS
 from mgexp.dist import Processes
@@ -28,36 +29,33 @@ from mgexp.train.result import Outcome
 from mgexp.train.resume import check_folder
 from mgexp.train.setup import build_initial_weights, build_inputs
 
-FROZEN = ("mgexp", "tools", "experiments/base")
-"""The folders that a copy of the code contains."""
-
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The options of run_net.py that say what to run. The options of its launcher are ``Resources``.
-
-    ``config`` is the YAML. ``output`` None selects the default run folder. ``override`` continues a run whose
-    configuration changed. ``given`` are KEY VALUE pairs that the YAML already contains, as in a point of a sweep.
-    ``imports`` are the files of --import, by default those of this process. ``experiment`` "" names the experiment
-    after ``config``. A frozen copy of the code could not do that, since it has no rows.
-    """
+    """The options of run_net.py that say what to run. The options of its launcher are ``Resources``."""
 
     config: Path
     overrides: tuple[str, ...] = ()
     seed: int | None = None
-    output: Path | None = None
+    output: Path | None = None  # None: the default run folder
     is_smoke: bool = False
-    override: bool = False
-    given: tuple[str, ...] = ()
+    override: bool = False  # continue a run whose configuration changed
+    given: tuple[str, ...] = ()  # KEY VALUE pairs that a frozen YAML contains
     imports: tuple[OwnFile, ...] = field(default_factory=imported)
-    experiment: str = ""
+    experiment: str = ""  # "": named after the YAML
 
     def __post_init__(self) -> None:
+        # A task could not name its experiment, since the frozen copy of the code has no rows.
         if not self.experiment:
             object.__setattr__(self, "experiment", experiment_name(self.config))
 
+    def read(self) -> Config:
+        """Return the configuration without the seed. A key with a problem has its default."""
+        cfg, _ = read_config(self.config, self.overrides)
+        return cfg
+
     def frozen_as(self, config: Path) -> RunOptions:
-        """Return the options of the same run with ``config``, a YAML of `frozen_yaml`, which has the overrides."""
+        """Return the options of the same run with ``config``, a YAML that has the overrides."""
         return replace(self, config=config.absolute(), overrides=(), given=self.overrides)
 
 
@@ -66,17 +64,14 @@ def build_job(
 ) -> Job:
     """Read and check everything that a run needs, before any file is written.
 
-    With ``is_here`` False the run is for another machine, so this function does not check the devices and memory
-    of this machine. Raises InputError with ``problems`` and with all problems that are found here.
+    Raises InputError with ``problems`` and those that are found here. With ``is_here`` False the run is for
+    another machine, so the devices and memory of this one do not matter.
     """
     for file in options.imports:
         import_file(file.path, file.digest)
     pairs = [] if options.seed is None else ["RNG_SEED", str(options.seed)]
     if pairs and "RNG_SEED" in options.overrides[::2]:
-        problems = [
-            *problems,
-            f"RNG_SEED is given beside the seed {options.seed}: give one of them",
-        ]
+        problems = [*problems, f"RNG_SEED is given beside the seed {options.seed}"]
     whole, key_problems = read_config(options.config, options.overrides, pairs)
     # Every second word of KEY VALUE KEY VALUE … is a key.
     keys = (*options.given, *options.overrides, *pairs)[::2]
@@ -93,8 +88,9 @@ def build_job(
         problems += [*cross_problems(whole), *build_problems(whole, (), runs_own=False)]
         # The weights were checked. A smoke run does not load them, because its network has fewer channels.
         initial = None
-    local, is_main = processes.local_count, processes.is_main
-    inputs = build_inputs(cfg, problems, processes.count, local, is_here, is_main)
+    inputs = build_inputs(
+        cfg, problems, processes.count, processes.local_count, is_here, processes.is_main
+    )
     return Job(
         cfg, options.experiment, run_dir, inputs, processes, options.override, initial, given
     )
@@ -107,11 +103,7 @@ def run_in_process(
     stop: StopRequest | None = None,
     problems: Sequence[str] = (),
 ) -> Outcome:
-    """Run, and turn an error into an exit code and one message for ``say``.
-
-    ``problems`` are the problems that the caller found before. One message reports them with the problems found
-    here.
-    """
+    """Run, and turn an error into an exit code and one message for ``say``, with the caller's ``problems``."""
     stop, job = stop or StopRequest(), None
     try:
         with stop.listening(), failing_together(processes) as explained:
@@ -145,48 +137,37 @@ def check_submission(
 
 
 def with_cpus(options: RunOptions, resources: Resources) -> Resources:
-    """Return ``resources`` with the number of CPUs for a process: one for each loader worker and each thread.
-
-    A number that was given stays.
-    """
+    """Unless a number was given, ask for a CPU for each loader worker and each thread of a process."""
     if resources.cpus_per_task:
         return resources
-    cfg, _ = read_config(options.config, options.overrides)
+    cfg = options.read()
     given = cfg.DATA_LOADER.NUM_WORKERS
     num_workers = MOST_AUTO_WORKERS if given == "auto" else given
     num_cpus = num_workers + max(1, cfg.TRAIN.NUM_THREADS)
     return replace(resources, cpus_per_task=num_cpus)
 
 
-def frozen_yaml(options: RunOptions) -> str:
-    """Return the whole configuration as YAML."""
-    cfg, _ = read_config(options.config, options.overrides)
-    return to_yaml(cfg)
+def freeze_code(target: Path, source: Path = REPOSITORY) -> None:
+    """Copy the package, the tools, the bases and their commit, unless there is a copy already.
 
-
-def freeze_code(target: Path, source: Path = REPOSITORY) -> str:
-    """Copy the package, the tools, the bases and their commit from ``source`` to ``target``. Return the commit.
-
-    A copy that exists stays as it is. A kill leaves no copy or a complete one.
+    A kill leaves no copy or a complete one.
     """
     # Copy to another name first. The rename then makes the whole copy appear at once.
     if not target.exists():
         temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         # In a container, a start that was killed may have had the same number.
         shutil.rmtree(temporary, ignore_errors=True)
-        for name in FROZEN:
+        for name in ("mgexp", "tools", "experiments/base"):
             # An installed package has no tools beside it.
             if (source / name).is_dir():
                 ignored = shutil.ignore_patterns("__pycache__")
                 shutil.copytree(source / name, temporary / name, ignore=ignored)
         (temporary / COMMIT_TXT).write_text(git_commit(source) + "\n", encoding="utf-8")
         temporary.rename(target)
-    return git_commit(target)
 
 
 def require_frozen(code: Path) -> None:
     """Raise InputError if this process runs other code than the copy in ``code``."""
     if code.resolve() != REPOSITORY:
         problem = f"mgexp was imported from {REPOSITORY} and not from the frozen copy in {code}"
-        remedy = "unset PYTHONSAFEPATH, and remove other copies of mgexp from PYTHONPATH"
-        raise InputError([f"{problem}: {remedy}"])
+        raise InputError([f"{problem}: unset PYTHONSAFEPATH and PYTHONPATH"])

@@ -18,7 +18,7 @@ from submitit import Job, LocalJob
 from submitit.core.core import Executor
 from submitit.core.utils import FailedJobError
 
-from mgexp.config.load import read_config
+from mgexp.config.load import to_yaml
 from mgexp.errors import InputError, collected
 from mgexp.launch import hold_signals
 from mgexp.launch.resources import Resources, local_problems
@@ -26,7 +26,6 @@ from mgexp.launch.run import (
     RunOptions,
     check_submission,
     freeze_code,
-    frozen_yaml,
     with_cpus,
 )
 from mgexp.launch.task import Submission, TrainTask
@@ -37,17 +36,12 @@ from mgexp.train.result import Outcome
 
 MAX_TIMEOUTS = 1000
 """How often a run may reach its time limit before submitit gives up. Assumption: no run needs more."""
-LOCAL_MINUTES = 10 * 365 * 24 * 60
-"""The time limit of a local job, ten years. Such a job has no limit, but submitit needs a number."""
 POLL_SECONDS = 0.2
 KILLED = "its process ended without a message: see the log"
 
 
 def to_slurm(submission: Submission, runs: Sequence[RunOptions]) -> list[Job[None]]:
-    """Submit runs with the same resources to Slurm. Several runs are one array. Return submitit's jobs.
-
-    Raises InputError with Slurm's message if it refuses.
-    """
+    """Submit runs with the same resources to Slurm. Several runs are one array."""
     resources, folder = submission.resources, submission.launch.root.resolve()
     try:
         executor = submitit.SlurmExecutor(folder, MAX_TIMEOUTS, python=_python(submission))
@@ -64,10 +58,7 @@ def to_slurm(submission: Submission, runs: Sequence[RunOptions]) -> list[Job[Non
         array_parallelism=submission.num_parallel,
         # If one process fails, srun must end the others. Since Slurm 22.05, srun no longer takes the number of
         # CPUs from sbatch.
-        srun_args=[
-            "--kill-on-bad-exit=1",
-            f"--cpus-per-task={resources.cpus_per_task}",
-        ],
+        srun_args=["--kill-on-bad-exit=1", f"--cpus-per-task={resources.cpus_per_task}"],
         # On clusters with JobRequeue=0, Slurm queues a job again only if the job asks for it.
         additional_parameters={"requeue": True, **dict(resources.sbatch)},
     )
@@ -83,8 +74,7 @@ class LocalRun:
 
     job: LocalJob[None]
     launch: LaunchDir
-    _num_shown: int = 0
-    """The bytes of the log that were printed."""
+    _num_shown: int = 0  # bytes of the log that were printed
 
     def has_ended(self, shows_log: bool) -> bool:
         """Return whether the run has ended, and print what is new in its log to standard error."""
@@ -109,32 +99,34 @@ class LocalRun:
         return outcome, message
 
     def wait(self) -> Outcome:
-        """Print the logs until the run ends. A first Ctrl-C saves and stops the run. A second ends this wait."""
+        """Print the log until the run ends. A first Ctrl-C saves and stops the run. A second ends this wait."""
         was_interrupted = False
-        while True:
-            try:
-                if self.has_ended(shows_log=True):
-                    outcome, message = self.outcome(was_interrupted)
-                    if message == KILLED:
-                        sys.stderr.write(f"{message}\n")
-                    return outcome
-                time.sleep(POLL_SECONDS)
-            except KeyboardInterrupt:
-                if was_interrupted:
-                    raise
-                was_interrupted = True
-                # The processes ignore SIGINT while they start, so `stop` sends SIGTERM.
-                stop(self.job.job_id, self.launch)
+        try:
+            self._follow()
+        except KeyboardInterrupt:
+            was_interrupted = True
+            # The processes ignore SIGINT while they start, so `stop` sends SIGTERM.
+            stop(self.job.job_id, self.launch)
+            self._follow()
+        outcome, message = self.outcome(was_interrupted)
+        if message == KILLED:
+            sys.stderr.write(f"{message}\n")
+        return outcome
+
+    def _follow(self) -> None:
+        while not self.has_ended(shows_log=True):
+            time.sleep(POLL_SECONDS)
 
 
 def to_this_machine(submission: Submission, run: RunOptions, slot: int = 0) -> LocalRun:
-    """Start a run in background processes. ``slot`` selects its GPUs. Parallel runs have different slots."""
+    """Start a run in background processes. Parallel runs have different slots, and so different GPUs."""
     # The new processes inherit this. Below a warning, submitit only says when it starts and ends.
     os.environ.setdefault("SUBMITIT_LOG_LEVEL", "WARNING")
     folder = submission.launch.root.resolve()
     executor = submitit.LocalExecutor(folder, python=_python(submission))
     executor.update_parameters(
-        timeout_min=LOCAL_MINUTES,
+        # Ten years: a local job has no limit, but submitit needs a number.
+        timeout_min=10 * 365 * 24 * 60,
         tasks_per_node=submission.resources.tasks_per_node,
         gpus_per_node=submission.resources.gpus_per_node,
         visible_gpus=_gpus(submission.resources.gpus_per_node, slot),
@@ -186,7 +178,7 @@ def _send(
 
 
 def _python(submission: Submission) -> str:
-    """Return the beginning of the command that starts a task, quoted for a shell."""
+    """Write the beginning of the shell command that starts a task."""
     # -I and -S let this first Python start without site-packages and the user's settings. So it runs no other code
     # before it holds the signals. The Python that it then starts is an ordinary one.
     script = submission.code / Path(hold_signals.__file__).resolve().relative_to(REPOSITORY)
@@ -231,8 +223,7 @@ def to_local(
 ) -> Outcome:
     """Run in background processes of this machine, show the log and wait. Raises InputError for bad input.
 
-    If this process ends, the run continues. Ctrl-C makes the run save and stop. ``code`` is the folder of a frozen
-    copy of the code. It is made if it does not exist. By default the run gets a copy of its own.
+    ``code`` is the folder of a frozen copy of the code, which is made if it does not exist.
     """
     problems = [*problems, *local_problems(resources)]
     run_dir = check_submission(run, resources, True, problems)
@@ -251,32 +242,23 @@ def to_queue(
     with collected(problems):
         resources = with_cpus(run, resources)
     run_dir = check_submission(run, resources, False, problems)
-    cfg, _ = read_config(run.config, run.overrides)
     # A complete run can be evaluated again.
-    if cfg.TRAIN.ENABLE and run_dir.result_json.exists():
+    if run.read().TRAIN.ENABLE and run_dir.result_json.exists():
         say(f"{run_dir.root}: this run is complete, nothing was submitted")
         return Outcome.OK
     submission, frozen = _frozen(run_dir, run, resources)
     (job,) = to_slurm(submission, [frozen])
-    say(
-        f"job {job.job_id} is submitted\n"
-        f"  queue:  squeue --jobs {job.job_id}\n"
-        f"  follow: tail -F {shlex.quote(str(submission.launch.error_log(job.job_id)))}\n"
-        f"  cancel: scancel {job.job_id}\n"
-        f"The run folder will be {run_dir.root}."
-    )
+    log = shlex.quote(str(submission.launch.error_log(job.job_id)))
+    say(f"job {job.job_id} is submitted; follow: tail -F {log}; run folder: {run_dir.root}")
     return Outcome.OK
 
 
 def _frozen(
     run_dir: RunDir, run: RunOptions, resources: Resources, code: Path | None = None
 ) -> tuple[Submission, RunOptions]:
-    """Prepare the submission of one run. Without ``code`` it gets its own copy of the present code.
-
-    A YAML that changes while the job waits does not change the run.
-    """
+    """Prepare the submission of one run. A YAML that changes while the job waits does not change the run."""
     launch = new_launch_dir(run_dir.launches)
     code = (code or launch.root / "code").absolute()
-    name, yaml = run.experiment, frozen_yaml(run)
-    submission = Submission(launch, code, Path.cwd(), resources, name, frozen_yaml=yaml)
+    yaml = to_yaml(run.read())
+    submission = Submission(launch, code, Path.cwd(), resources, run.experiment, frozen_yaml=yaml)
     return submission, run.frozen_as(launch.frozen_yaml)

@@ -11,18 +11,17 @@ import subprocess
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
 from mgexp.config.check import differing_keys
-from mgexp.config.load import file_values, flatten, fold_of, read_config
+from mgexp.config.load import file_values, flatten, fold_of, to_yaml
 from mgexp.config.study import MAX_SEEDS
 from mgexp.config.values import MAX_INT, from_text
 from mgexp.errors import InputError
 from mgexp.launch.resources import Resources
-from mgexp.launch.run import RunOptions, check_submission, freeze_code, frozen_yaml
+from mgexp.launch.run import RunOptions, check_submission, freeze_code
 from mgexp.launch.submit import (
     POLL_SECONDS,
     LocalRun,
@@ -49,15 +48,12 @@ Point = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class SweepRun:
-    """One run of a sweep."""
-
     experiment: str
     point: Point
     seed: int
 
     @property
     def point_name(self) -> str:
-        """Return the name of the folder of the run's point."""
         text = ",".join(f"{key}={value}" for key, value in self.point) or EVERYWHERE
         name = file_name(text)
         if name == text:
@@ -68,15 +64,12 @@ class SweepRun:
 
     @property
     def name(self) -> str:
-        """Return the name of the run, which is also the path of its folder: <point>/<experiment>/seed<N>."""
+        """Return the path of the run's folder: <point>/<experiment>/seed<N>."""
         return f"{self.point_name}/{self.experiment}/seed{self.seed}"
 
 
 def read_grid(texts: Sequence[str]) -> tuple[Point, ...]:
-    """Read texts such as KEY=V1,V2, and return every combination of their values. Raises InputError.
-
-    A comma in brackets is a part of a value: SOLVER.STEPS=[0,3],[0,4] has two values.
-    """
+    """Read texts such as KEY=V1,V2, and return every combination of their values. Raises InputError."""
     problems, axes, seen = [], [], set()
     for text in texts:
         key, equals, rest = text.partition("=")
@@ -89,8 +82,6 @@ def read_grid(texts: Sequence[str]) -> tuple[Point, ...]:
             problems.append(f"--grid {text}: {key} appears twice; give its values together")
         elif len({repr(from_text(value)) for value in values}) < len(values):
             problems.append(f"--grid {text}: a value appears twice")
-        elif key == "RNG_SEED":
-            problems.append(f"--grid {text}: a sweep chooses the seeds itself; give --seeds")
         seen.add(key)
         axes.append([(key, value) for value in values])
     if problems:
@@ -99,7 +90,7 @@ def read_grid(texts: Sequence[str]) -> tuple[Point, ...]:
 
 
 def _split(text: str) -> list[str]:
-    """Split a text at its commas, but not at the commas inside brackets."""
+    """Split a text at its commas, but not inside brackets: [0,3],[0,4] has two parts."""
     parts, depth = [""], 0
     for character in text:
         depth += BRACKETS.get(character, 0)
@@ -137,7 +128,7 @@ class Sweep:
 
     @property
     def runs(self) -> tuple[SweepRun, ...]:
-        """Return all runs, seed by seed, so that every row gets its first result early."""
+        # Seed by seed, so that every row gets its first result early.
         return tuple(
             SweepRun(experiment, point, seed)
             for seed in self.seeds
@@ -146,7 +137,6 @@ class Sweep:
         )
 
     def options(self, run: SweepRun) -> RunOptions:
-        """Return the options of a run with the present YAML of its experiment."""
         return RunOptions(
             config=self.experiments[run.experiment],
             overrides=(*self.overrides, *(text for pair in run.point for text in pair)),
@@ -157,23 +147,18 @@ class Sweep:
         )
 
     def frozen_options(self, run: SweepRun) -> RunOptions:
-        """Return the options of a run with its frozen YAML and with absolute paths."""
+        """Return the options with the frozen YAML of the run, and with absolute paths."""
         config = self.folder.config_yaml(run.point_name, run.experiment)
         output = self.folder.run(run.name).root.absolute()
         return replace(self.options(run).frozen_as(config), output=output)
 
     def submission(self, resources: Resources, num_parallel: int = 1) -> Submission:
-        """Prepare a submission of some runs of the sweep.
-
-        The runs start in the working directory of the first call. So the relative paths in the configurations mean
-        the same in every later call.
-        """
-        known = self.folder.sweep_json.exists()
-        first = read_json(self.folder.sweep_json)["working_directory"] if known else Path.cwd()
+        """Prepare a submission of some runs of the frozen sweep."""
         return Submission(
             launch=new_launch_dir(self.folder.launches),
             code=self.folder.code.absolute(),
-            working_directory=Path(first),
+            # That of the first call, so that relative paths in the configurations always mean the same.
+            working_directory=Path(read_json(self.folder.sweep_json)["working_directory"]),
             resources=resources,
             name=self.folder.root.name,
             num_parallel=num_parallel,
@@ -188,7 +173,8 @@ def check_sweep(
     # Seeds share a configuration, so one run of each row, point and fold stands for all of its seeds.
     checked: dict[tuple[str, Point, int], SweepRun] = {}
     for run in sweep.runs:
-        checked.setdefault((run.experiment, run.point, _fold(sweep.options(run))), run)
+        fold = fold_of(run.seed, sweep.options(run).read().DATA.NUM_FOLDS)
+        checked.setdefault((run.experiment, run.point, fold), run)
     for run in checked.values():
         name = run.name.rpartition("/")[0]
         try:
@@ -196,20 +182,12 @@ def check_sweep(
         except InputError as error:
             for problem in error.problems:
                 names_of[problem].append(name)
-    texts = [
-        problem if len(names) == len(checked) else f"{', '.join(dict.fromkeys(names))}: {problem}"
-        for problem, names in names_of.items()
-    ]
-    if problems or texts:
-        raise InputError([*problems, *texts])
-
-
-def _fold(options: RunOptions) -> int:
-    """Return the fold of a run; 0 without folds, or if its configuration cannot be read."""
-    with suppress(InputError):
-        cfg, _ = read_config(options.config, options.overrides)
-        return fold_of(options.seed or 0, cfg.DATA.NUM_FOLDS)
-    return 0
+    texts = list(problems)
+    for problem, names in names_of.items():
+        who = "" if len(names) == len(checked) else f"{', '.join(dict.fromkeys(names))}: "
+        texts.append(f"{who}{problem}")
+    if texts:
+        raise InputError(texts)
 
 
 def _conflicts(sweep: Sweep, run: SweepRun) -> list[str]:
@@ -218,18 +196,15 @@ def _conflicts(sweep: Sweep, run: SweepRun) -> list[str]:
     if not path.exists():
         return []
     frozen, problems = file_values(path)
-    options = sweep.options(run)
-    now = dict(flatten(read_config(options.config, options.overrides)[0]))
+    now = dict(flatten(sweep.options(run).read()))
     # The frozen YAML would also keep its value of a key that changes no result.
-    problems += [
-        f"{key}: the sweep in {sweep.folder.root} has {old!r}, this call has {new!r}; {REMEDY}"
-        for key, old, new in differing_keys(frozen, now, ignored=frozenset())
-    ]
+    for key, old, new in differing_keys(frozen, now, ignored=frozenset()):
+        values = f"the sweep in {sweep.folder.root} has {old!r}, this call has {new!r}"
+        problems.append(f"{key}: {values}; {REMEDY}")
     return problems
 
 
 def _active(folder: SweepDir) -> list[RunState]:
-    """Return the runs that are queued or running."""
     return [run for run in states(folder, submissions(folder)) if run.state in (QUEUED, RUNNING)]
 
 
@@ -249,23 +224,20 @@ def freeze(sweep: Sweep, runs: Sequence[SweepRun]) -> None:
         path = folder.config_yaml(run.point_name, run.experiment)
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            atomic_write_text(path, frozen_yaml(sweep.options(run)))
-    record = {
-        "working_directory": os.fspath(Path.cwd()),
-        "runs": [],
-        **(read_json(folder.sweep_json) if folder.sweep_json.exists() else {}),
-    }
+            atomic_write_text(path, to_yaml(sweep.options(run).read()))
+    record = {"working_directory": str(Path.cwd()), "runs": []}
+    if folder.sweep_json.exists():
+        record = read_json(folder.sweep_json)
     record["runs"] = [*dict.fromkeys([*record["runs"], *(run.name for run in runs)])]
     write_json(folder.sweep_json, record)
 
 
 def age_of_code(folder: SweepDir) -> str:
-    """Say so if the code of the sweep may differ from the working tree. Else return an empty text."""
+    """Say whether the code of the sweep may differ from the working tree."""
     if not folder.code.exists():
         return ""
     frozen, now = git_commit(folder.code), git_commit(REPOSITORY)
-    # "-dirty" says only that there are uncommitted changes. Two trees with the same commit and "-dirty" may
-    # differ.
+    # Two trees with the same commit and uncommitted changes may differ.
     if frozen == now and not now.endswith("-dirty"):
         return ""
     return f"This sweep uses the code of its first call, commit {frozen}. For the present code, {REMEDY}."
@@ -295,17 +267,16 @@ def run_on_this_machine(
 ) -> Outcome:
     """Run all, ``num_parallel`` at a time, and wait. Return the worst outcome, which is the sweep's exit code.
 
-    Each of several parallel runs gets its share of threads, unless the user has set OMP_NUM_THREADS.
     After Ctrl-C, or after `sweep.py cancel`, no further run starts, and the active runs save and end.
     """
     _end_torn_line(sweep.folder)
-    # Threads of two runs on the same cores wait for each other, and both runs take more than twice the time. The
-    # runs inherit this.
+    # Threads of two runs on the same cores wait for each other, and both runs take more than twice the time. So
+    # each run inherits its share of threads.
     if num_parallel > 1:
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, num_cores() // num_parallel)))
-    waiting, slots = list(runs), list(range(num_parallel))
     outcomes: list[Outcome] = []
-    # For each slot, the name and the processes of its run. A slot stands for the GPUs of one run.
+    # A slot stands for the GPUs of one run. ``running`` has the name and the processes of the run in each slot.
+    waiting, slots = list(runs), list(range(num_parallel))
     running: dict[int, tuple[str, LocalRun]] = {}
     while running or (waiting and not sweep.folder.cancelled.exists()):
         try:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import csv
 import os
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-import simplejson
 from tqdm import tqdm
 
 from mgexp.errors import InputError
@@ -25,32 +23,24 @@ FINISHED, MISSED_IT = "finished", "missed"
 IN_HAND = (QUEUED, RUNNING, FINISHED, MISSED_IT)
 """The states of runs that a second call of sweep.py does not submit again."""
 
-TAIL_BYTES = 2**14
-"""The number of bytes that are read from the end of a file: about 50 lines of metrics.jsonl."""
-
 
 @dataclass(frozen=True)
 class RunState:
-    """The state of one run.
-
-    It has done ``step`` of ``total`` steps (0: not known yet). ``score`` is its last evaluation in percent.
-    ``error`` is the last line of its error. ``note`` is Slurm's reason why a queued job waits.
-    """
+    """The state of one run."""
 
     name: str
     state: str
     step: int = 0
-    total: int = 0
+    total: int = 0  # 0 until the schedule is written
     eta_seconds: float | None = None
     metric: str = ""
-    score: float | None = None
-    error: str = ""
-    note: str = ""
+    score: float | None = None  # the last evaluation in percent
+    error: str = ""  # the last line of the error
+    note: str = ""  # Slurm's reason why a queued job waits, or why the run stopped
     job_id: str = ""
     log: str = ""
 
     def cells(self) -> tuple[str, ...]:
-        """Return a line of the table."""
         progress = f"{self.step}/{self.total}" if self.total else ""
         eta = "" if self.eta_seconds is None else tqdm.format_interval(self.eta_seconds)
         score = "" if self.score is None else f"{self.metric} {self.score:.2f} %"
@@ -75,19 +65,17 @@ def slurm_queue() -> dict[str, tuple[str, str]]:
 
 def submissions(folder: SweepDir) -> dict[str, dict[str, Any]]:
     """Return the last submission of each run by its name."""
-    with understanding(folder.submissions_jsonl):
-        return {line["run"]: line for line in read_jsonl(folder.submissions_jsonl)}
+    return {line["run"]: line for line in read_jsonl(folder.submissions_jsonl)}
 
 
 def states(folder: SweepDir, names: Iterable[str]) -> tuple[RunState, ...]:
     """Return the states of the named runs. Ask Slurm only if it got a run that is not finished."""
     known = submissions(folder)
-    with understanding(folder.submissions_jsonl):
-        # A copy of a finished sweep may lie on a machine without Slurm.
-        asks_slurm = any(
-            line["launcher"] == "slurm" and not folder.run(name).result_json.exists()
-            for name, line in known.items()
-        )
+    # A copy of a finished sweep may lie on a machine without Slurm.
+    asks_slurm = any(
+        line["launcher"] == "slurm" and not folder.run(name).result_json.exists()
+        for name, line in known.items()
+    )
     queue = slurm_queue() if asks_slurm else {}
     run_states = []
     for name in names:
@@ -100,8 +88,7 @@ def all_names(folder: SweepDir) -> list[str]:
     """Return the names of all runs of all calls of the sweep, in order. Raises InputError if there is no sweep."""
     if not folder.sweep_json.exists():
         raise InputError([f"{folder.root} is not the folder of a sweep: it has no sweep.json"])
-    with understanding(folder.sweep_json):
-        return list(read_json(folder.sweep_json)["runs"])
+    return list(read_json(folder.sweep_json)["runs"])
 
 
 def _state(
@@ -110,7 +97,6 @@ def _state(
     submission: Mapping[str, Any] | None,
     queue: Mapping[str, tuple[str, str]],
 ) -> RunState:
-    """Return the state of a run, given its last submission and Slurm's queue."""
     run = folder.run(name)
     if run.result_json.exists():
         result = read_json(run.result_json)
@@ -138,12 +124,14 @@ def _state(
     # The run ended well. So somebody has deleted its folder since, perhaps to train it again.
     if outcome in {Outcome.OK, Outcome.MISSED}:
         return RunState(name, MISSING)
+    log = launch.error_log(job_id)
+    text = message
     # A killed process writes no outcome, but its log may end with the reason, from Slurm or from the run itself.
-    # A message ends with the problem itself: an InputError lists its problems, and a traceback ends with the
-    # error.
-    lines = _tail(launch.error_log(job_id)) if message == KILLED else message.splitlines()
-    words = [line.strip(" -") for line in lines if line.strip()]
-    return RunState(name, FAILED, error=words[-1] if words else message, **known)
+    if message == KILLED and log.exists():
+        text = log.read_text(encoding="utf-8", errors="replace")
+    # The last line is the problem itself: an InputError lists its problems, and a traceback ends with the error.
+    lines = [line.strip(" -") for line in text.splitlines() if line.strip()]
+    return RunState(name, FAILED, error=lines[-1] if lines else message, **known)
 
 
 def progress_of(run: RunDir) -> dict[str, Any]:
@@ -152,31 +140,12 @@ def progress_of(run: RunDir) -> dict[str, Any]:
     if run.schedule_csv.exists():
         with run.schedule_csv.open(encoding="utf-8", newline="") as file:
             total = max(int(row["end_step"]) for row in csv.DictReader(file))
-    if records := [*_records(run.metrics_jsonl)]:
-        # The median leaves out the few steps that wait for a compilation or a new shape.
+    if records := read_jsonl(run.metrics_jsonl):
         step = records[-1]["step"] + 1
-        eta = (total - step) * median(record["step_seconds"] for record in records)
-    if evaluations := [*_records(run.evaluations_jsonl)]:
+        # The median leaves out the few steps that wait for a compilation or a new shape.
+        recent = median(record["step_seconds"] for record in records[-50:])
+        eta = (total - step) * recent
+    if evaluations := read_jsonl(run.evaluations_jsonl):
         metric = "top1" if "top1" in evaluations[-1] else "map"
         score = evaluations[-1].get(metric)
     return {"step": step, "total": total, "eta_seconds": eta, "metric": metric, "score": score}
-
-
-def _records(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records at the end of a JSON-lines file. In a long file these are not all records."""
-    for line in _tail(path):
-        try:
-            yield simplejson.loads(line)
-        # The first of these lines may lack its beginning, and a kill may have torn the last one.
-        except ValueError:
-            continue
-
-
-def _tail(path: Path) -> list[str]:
-    """Read the lines in the last TAIL_BYTES of a file. The first one may lack its beginning."""
-    if not path.exists():
-        return []
-    with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - TAIL_BYTES))
-        return file.read().decode(errors="replace").splitlines()

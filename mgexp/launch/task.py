@@ -42,27 +42,21 @@ from mgexp.run.folder import LaunchDir
 from mgexp.stop import StopRequest
 from mgexp.train.result import Outcome
 
-WARNING = "SIGUSR2"
 ENDS_IT = ("SIGTERM", "SIGINT")
 """Signals after which a run is not queued again."""
 
 
 @dataclass(frozen=True)
 class Submission:
-    """Runs with the same ``resources`` that are submitted together. At most ``num_parallel`` run at a time.
-
-    ``code`` is the folder of the frozen code, which may not exist yet. ``frozen_yaml`` is the configuration of a
-    run that is submitted by itself; a sweep keeps those of its runs. Relative paths in the options of a run are
-    relative to ``working_directory``.
-    """
+    """Runs with the same resources that are submitted together."""
 
     launch: LaunchDir
-    code: Path
-    working_directory: Path
+    code: Path  # the folder of the frozen code, which may not exist yet
+    working_directory: Path  # where the tasks run, and find relative paths of the configuration
     resources: Resources
     name: str
-    num_parallel: int = 1
-    frozen_yaml: str = ""
+    num_parallel: int = 1  # the most runs at a time
+    frozen_yaml: str = ""  # of a run that is submitted by itself; a sweep keeps those of its runs
 
 
 @dataclass(frozen=True)
@@ -78,7 +72,8 @@ class TrainTask:
         is_slurm = job.cluster == "slurm"
         stop = StopRequest(only_save=(signal.SIGTERM,) if is_slurm else ())
         # A job that is queued again keeps its id. So delete the outcome of its last start.
-        self._outcome_json(job).unlink(missing_ok=True)
+        outcome_json = self.submission.launch.outcome_json(job.job_id, job.global_rank)
+        outcome_json.unlink(missing_ok=True)
         deadline: AbstractContextManager[object] = nullcontext()
         if is_slurm and job.global_rank == 0:
             # The other half of the warning is for Slurm, which needs time to queue the job again.
@@ -86,7 +81,7 @@ class TrainTask:
         # Listen first. `release` delivers the signals that came during the start.
         with stop.listening(), deadline:
             release()
-            outcome = self._run(job, stop)
+            outcome = self._run(job, stop, outcome_json)
         if outcome is Outcome.INTERRUPTED and stop.signal_name not in ENDS_IT:
             # Everything is saved. The handler of submitit is now active again. On rank 0 it queues the job again
             # and exits.
@@ -97,16 +92,19 @@ class TrainTask:
             raise SystemExit(int(outcome))
 
     def checkpoint(self) -> submitit.helpers.DelayedSubmission:
-        """Return the task that submitit queues again: the same task, because its state is in the run folder."""
+        """Give submitit what it queues again: the same task, because its state is in the run folder."""
         return submitit.helpers.DelayedSubmission(self)
 
-    def _run(self, job: submitit.JobEnvironment, stop: StopRequest) -> Outcome:
-        """Run, and write how the run ended into a file beside the logs."""
+    def _run(self, job: submitit.JobEnvironment, stop: StopRequest, outcome_json: Path) -> Outcome:
+        """Run, and write how the run ended into ``outcome_json``."""
         messages: list[str] = []
 
         def say(message: str) -> None:
             messages.append(message)
             print(f"run_net.py: {message}", file=sys.stderr)
+
+        def record(outcome: Outcome, message: str) -> None:
+            write_json(outcome_json, {"outcome": int(outcome), "message": message})
 
         os.chdir(self.submission.working_directory)
         try:
@@ -117,7 +115,7 @@ class TrainTask:
             outcome = Outcome.BAD_INPUT
         except Exception as error:
             if not stop.requested or job.num_tasks == 1:
-                self._record(job, Outcome.FAILED, f"{type(error).__name__}: {error}")
+                record(Outcome.FAILED, f"{type(error).__name__}: {error}")
                 raise
             # After the signal all processes leave. The first one that leaves breaks the connection of the others,
             # so this error of theirs is no failure.
@@ -125,14 +123,8 @@ class TrainTask:
             outcome = Outcome.INTERRUPTED
         if outcome is not Outcome.INTERRUPTED or stop.signal_name in ENDS_IT:
             saved = f"{stop.signal_name}: saved" if outcome is Outcome.INTERRUPTED else ""
-            self._record(job, outcome, "\n".join(messages) or saved)
+            record(outcome, "\n".join(messages) or saved)
         return outcome
-
-    def _record(self, job: submitit.JobEnvironment, outcome: Outcome, message: str) -> None:
-        write_json(self._outcome_json(job), {"outcome": int(outcome), "message": message})
-
-    def _outcome_json(self, job: submitit.JobEnvironment) -> Path:
-        return self.submission.launch.outcome_json(job.job_id, job.global_rank)
 
 
 class _Deadline(threading.Thread):
@@ -170,15 +162,11 @@ class _Deadline(threading.Thread):
         if self._run_ended.wait(self._seconds):
             return
         print(
-            f"run_net.py: {WARNING} came {self._seconds:.0f} s ago, and no step has ended since: "
+            f"run_net.py: SIGUSR2 came {self._seconds:.0f} s ago, and no step has ended since: "
             "the job is queued again and will continue from what is saved",
             file=sys.stderr,
         )
-        _requeue(self._job_id)
-
-
-def _requeue(job_id: str) -> None:
-    subprocess.run(["scontrol", "requeue", job_id], check=True)
+        subprocess.run(["scontrol", "requeue", self._job_id], check=True)
 
 
 def _processes(job: submitit.JobEnvironment) -> Processes:

@@ -28,7 +28,6 @@ class ClassScore:
 
     @property
     def percent(self) -> float:
-        """Return the accuracy of the class."""
         return 100 * self.num_correct / self.num_videos
 
 
@@ -109,8 +108,7 @@ def read_confusion(path: Path) -> Confusion | None:
         with path.open(encoding="utf-8", newline="") as file:
             lines = [[int(line[name]) for name in COLUMNS[:3]] for line in csv.DictReader(file)]
     except (KeyError, ValueError, TypeError) as error:
-        remedy = "remove it, or evaluate the run again"
-        raise InputError([f"{path}: is not a confusion matrix ({error!r}): {remedy}"]) from error
+        raise InputError([f"{path}: is not a confusion matrix ({error!r})"]) from error
     # The file also has lines for classes that were never recognised, which have no videos.
     counts = tuple((label, predicted, num) for label, predicted, num in lines if num)
     return Confusion(counts) if counts else None

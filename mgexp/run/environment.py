@@ -34,12 +34,7 @@ NOT_CODE = (
 
 
 def describe() -> dict[str, str | int | None]:
-    """Describe the date, the commit, the versions, the processor, the cores of this process, threads and GPU.
-
-    The date is UTC, ISO 8601. The GPU is None if there is none. ``spin_count`` is GOMP_SPINCOUNT, or
-    None if it is not set. ``imports`` names the files of --import. The host's name is left out, because
-    results are published.
-    """
+    """Describe with what this process measures. The host's name is left out, because results are published."""
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "commit": git_commit(REPOSITORY),
@@ -51,7 +46,7 @@ def describe() -> dict[str, str | int | None]:
         "cores": num_cores(),
         "threads": torch.get_num_threads(),
         "spin_count": os.environ.get("GOMP_SPINCOUNT"),
-        "imports": ", ".join(map(str, imported())) or None,
+        "imports": ", ".join(map(str, imported())) or None,  # the files of --import
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
 
@@ -62,7 +57,7 @@ def num_cores() -> int:
 
 
 def allowed_cores() -> set[int]:
-    """Return the numbers of the cores that this process may use. Return all if the system does not say which."""
+    """Return the numbers of the cores that this process may use."""
     # os.cpu_count counts the whole machine, but Slurm and containers give a process a part of its cores.
     if hasattr(os, "sched_getaffinity"):
         return os.sched_getaffinity(0)
@@ -72,18 +67,18 @@ def allowed_cores() -> set[int]:
 def within_quota(num_cores: int) -> int:
     """Return ``num_cores``, or fewer if this container may use less processor time, but at least 1."""
     try:
-        quota, period = CPU_MAX.read_text().split()
-        return num_cores if quota == "max" else max(1, min(num_cores, int(quota) // int(period)))
+        quota, period = map(int, CPU_MAX.read_text().split())
+    # There is no such file, or the quota is "max".
     except (OSError, ValueError):
         return num_cores
+    return max(1, min(num_cores, quota // period))
 
 
 def git_commit(repository: Path) -> str:
     """Return the commit of the working tree at `repository`, with "-dirty" if its files differ from it.
 
-    In a frozen copy of the code, the file COMMIT_TXT holds the commit. Return "unknown" if `repository` is not the
-    top folder of a git working tree with a commit: a package that is installed inside another repository must not
-    report the commit of that repository.
+    Return "unknown" if `repository` is not the top folder of a git working tree with a commit: a package that is
+    installed inside another repository must not report the commit of that repository.
     """
     # A frozen copy has no .git, and may lie inside the working tree of another commit.
     if (repository / COMMIT_TXT).is_file():

@@ -27,38 +27,21 @@ import simplejson
 from mgexp.errors import InputError
 
 LOGGER = logging.getLogger("mgexp")
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-"""Error numbers of the system for a full disk, and for a user whose share of the disk is used up."""
-
-
-class _RawFile(io.FileIO):
-    """A file that remembers its first failed write.
-
-    A library that writes through it, such as torch, reports only a later error: "unexpected pos", not "disk full".
-    """
-
-    failure: OSError | None = None
-
-    def write(self, data: Any) -> int:  # noqa: ANN401 - whatever has a buffer
-        try:
-            return super().write(data)
-        except OSError as error:
-            self.failure = self.failure or error
-            raise
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)  # a full disk, and a user whose share of it is used up
+# These return False for a name that is too long or unreadable. The methods of Path raise OSError for it.
+is_file, is_folder, is_there = os.path.isfile, os.path.isdir, os.path.exists
 
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """Open a binary file to write and read. It replaces `path` when the block ends without an error.
 
-    Raises OSError that names `path` if a write fails, even if a library turned that error into another one.
+    If a write fails, raise its OSError with the name of `path`, even if a library raised another error after it.
     """
     # The temporary file is in the same folder, because a rename is atomic only within one file system.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    raw = None
     try:
-        raw = _RawFile(temporary, "w+")
-        with io.BufferedRandom(raw) as file:
+        with temporary.open("w+b") as file:
             yield file
             # Without fsync, a power cut after the rename could leave an empty file.
             file.flush()
@@ -66,10 +49,13 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
         temporary.replace(path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
-        failure = raw.failure if raw is not None else None
-        if failure is None and not (isinstance(error, OSError) and error.filename is None):
+        # After a failed write, torch raises another error: "unexpected pos" in place of "disk full".
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, OSError):
+            cause = cause.__context__
+        if cause is None or cause.filename is not None:
             raise
-        raise named(failure or error, path) from error
+        raise named(cause, path) from error
     # A rename survives a kill. It survives a power cut only after the folder itself is written to the disk.
     descriptor = os.open(path.parent, os.O_RDONLY)
     try:
@@ -82,9 +68,8 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
         os.close(descriptor)
 
 
-def named(error: BaseException, path: Path) -> OSError:
+def named(error: OSError, path: Path) -> OSError:
     """Return the same error with the name of the file, which the error of a failed write lacks."""
-    assert isinstance(error, OSError)
     return OSError(error.errno, error.strerror, str(path))
 
 
@@ -95,7 +80,7 @@ def atomic_write_text(path: Path, text: str) -> None:
 
 
 def write_rows(path: Path, rows: Iterable[Sequence[object]]) -> None:
-    """Write rows of a CSV file atomically. The first has the names of the columns; None is an empty cell."""
+    """Write a CSV file atomically. The first row has the names of the columns; None is an empty cell."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     atomic_write_text(path, text.getvalue())
@@ -114,7 +99,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise InputError([f"{path}: not a JSON file: {error}"]) from error
     if not isinstance(record, dict):
-        raise InputError([f"{path}: holds {type(record).__name__}, not an object"])
+        raise InputError([f"{path}: is not a JSON object"])
     return record
 
 
@@ -126,18 +111,10 @@ def understanding(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except InputError:
-        raise
     except (LookupError, TypeError, ValueError, AttributeError, EOFError, BadZipFile) as error:
         what = f"{type(error).__name__}: {error}"
-        raise InputError(
-            [f"{path}: its contents are not those that mgexp writes ({what})"]
-        ) from error
-
-
-def is_file(path: Path) -> bool:
-    """Return whether there is a regular file. Return False also for a name that is too long or unreadable."""
-    return os.path.isfile(path)  # noqa: PTH113 (Path.is_file raises OSError for those)
+        problem = f"{path}: its contents are not those that mgexp writes ({what})"
+        raise InputError([problem]) from error
 
 
 def short_path(path: Path) -> str:
@@ -146,19 +123,9 @@ def short_path(path: Path) -> str:
     return str(whole.relative_to(here) if whole.is_relative_to(here) else whole)
 
 
-def is_there(path: Path) -> bool:
-    """Return whether anything has that name. Return False also for a name that is too long or unreadable."""
-    return os.path.exists(path)  # noqa: PTH110
-
-
 def is_listed(text: str) -> bool:
     """Tell whether a key names a list: a file or folder that exists, or a pattern of files."""
-    return bool(text and (is_there(Path(text)) or glob(text)))  # noqa: PTH207 (Path.glob fails for long names)
-
-
-def is_folder(path: Path) -> bool:
-    """Return whether there is a folder. Return False also for a name that is too long or unreadable."""
-    return os.path.isdir(path)  # noqa: PTH112
+    return bool(text and (is_there(text) or glob(text)))  # noqa: PTH207 (Path.glob fails for long names)
 
 
 def sha256_of(path: Path) -> str:
@@ -177,10 +144,7 @@ def json_line(record: Mapping[str, Any]) -> str:
 
 
 def append_jsonl(path: Path, record: Mapping[str, Any]) -> None:
-    """Append one line and flush it. NaN or infinity is a ValueError. An OSError names `path`.
-
-    After a kill, call `cut_jsonl` first. A line that is appended to a torn one would be lost with it.
-    """
+    """Append one line. After a kill, call `cut_jsonl` first: a line after a torn one would be lost with it."""
     line = json_line(record)
     try:
         with path.open("a", encoding="utf-8") as file:
@@ -197,7 +161,6 @@ def sync_file(path: Path) -> None:
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """Read the records of a file of lines; see ``iter_jsonl``."""
     return list(iter_jsonl(path))
 
 
@@ -217,8 +180,7 @@ def iter_jsonl(path: Path) -> Iterator[dict[str, Any]]:
         except ValueError as error:
             raise InputError([f"{path}, line {number}: not JSON: {line[:80]!r}"]) from error
         if not isinstance(record, dict):
-            kind = type(record).__name__
-            raise InputError([f"{path}, line {number}: holds {kind}, not an object"])
+            raise InputError([f"{path}, line {number}: is not a JSON object"])
         yield record
 
 
@@ -232,9 +194,8 @@ def cut_jsonl(path: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
 def lock_file(path: Path, busy: str = "", waits: bool = False) -> Iterator[None]:
     """Hold the lock ``path`` in the block, so that only this process writes into the folder.
 
-    Raises InputError if another process holds the lock or may hold it. The message is ``busy``, or else one
-    about a run folder. With ``waits``, wait until the other process releases the lock. The file contains
-    "pid host since" while the lock is held, and also after a kill.
+    Raises InputError, perhaps with the message ``busy``, if another process holds the lock or may hold it. With
+    ``waits``, wait for that process. The file contains "pid host since" while the lock is held, and after a kill.
     """
     # The lock is of the POSIX kind (lockf), not flock: it dies with the process that took it. Forked loader
     # workers keep an flock for seconds after their parent is killed, and the same command started again would be
@@ -251,25 +212,20 @@ def lock_file(path: Path, busy: str = "", waits: bool = False) -> Iterator[None]
             fcntl.lockf(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
         except OSError as error:
             if error.errno in (errno.EACCES, errno.EAGAIN):
-                here = f"run folder {path.parent} is in use by {holder}"
-                otherwise = f"{here}: wait for it, stop it, or choose another folder with --output"
-                raise InputError([busy or otherwise]) from error
+                raise InputError([busy or f"{path.parent} is in use by {holder}"]) from error
             if text and _may_live(pid, host):
                 problem = (
-                    f"{path} names {holder}, and the file system cannot lock it ({error.strerror}), so it is "
-                    "unknown whether that process still runs: stop it if it does, then remove the file"
+                    f"{path} names {holder}, and the file system cannot lock it ({error.strerror})"
                 )
-                raise InputError([problem]) from error
+                remedy = "stop that process if it still runs, then remove the file"
+                raise InputError([f"{problem}: {remedy}"]) from error
             LOGGER.warning("%s: cannot be locked (%s): do not run twice", path, error.strerror)
         else:
             # While this process waited, the holder may have released the lock, and emptied the file.
             file.seek(0)
             if file.read() and host != socket.gethostname():
-                LOGGER.warning(
-                    "%s was not released by %s: if that process still runs, stop it; hosts may not see each "
-                    "other's locks",
-                    *(path, holder),
-                )
+                warning = "%s was not released by %s: stop that process if it still runs"
+                LOGGER.warning(warning, path, holder)
         file.truncate(0)
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         file.write(f"{os.getpid()} {socket.gethostname()} {now}\n")
@@ -283,15 +239,13 @@ def lock_file(path: Path, busy: str = "", waits: bool = False) -> Iterator[None]
 
 
 def _may_live(pid: str, host: str) -> bool:
-    """Return whether a process may still run. For a process of another host this is unknown, so return True."""
+    """Return False if a process of this host has ended. Those of other hosts are unknown."""
     if host != socket.gethostname() or not pid.isdigit():
         return True
     # Signal 0 is never delivered. It only asks the system whether the process exists.
     try:
         os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return False
-    # The process exists, but it belongs to another user.
-    except PermissionError:
-        return True
+    except OSError as error:
+        # The other possible error is that the process exists and belongs to another user.
+        return error.errno != errno.ESRCH
     return True

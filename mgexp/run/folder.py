@@ -46,48 +46,35 @@ class Inside:
 class RunDir(Folder):
     """The folder of one run, by default runs/<experiment>/seed<N>."""
 
-    config_yaml = Inside("config.yaml")
-    """The whole configuration of the run."""
-    environment_json = Inside("environment.json")
-    """Versions and machine, as `mgexp.run.environment.describe` gives them."""
+    config_yaml = Inside("config.yaml")  # the whole configuration
+    environment_json = Inside("environment.json")  # versions and machine
+    # A line per start: its environment, the step after which it continued, the changes that --override allowed,
+    # and the keys that the command line or a grid gave, with SMOKE_GIVEN for a smoke run. Starts before the first
+    # checkpoint are left out.
     starts_jsonl = Inside("starts.jsonl")
-    """A line per start: its environment, the step after which it continued, the changes that --override allowed,
-    and the keys that the command line or a grid gave, with SMOKE_GIVEN for a smoke run. Starts before the first
-    checkpoint are left out."""
-    schedule_csv = Inside("schedule.csv")
-    """The table of phases."""
-    metrics_jsonl = Inside("metrics.jsonl")
-    """A line per logged step."""
-    evaluations_jsonl = Inside("evaluations.jsonl")
-    """A line per evaluation."""
+    schedule_csv = Inside("schedule.csv")  # the table of phases
+    metrics_jsonl = Inside("metrics.jsonl")  # a line per logged step
+    evaluations_jsonl = Inside("evaluations.jsonl")  # a line per evaluation
+    # What identifies the videos, and the number N of training videos for which the schedule is made.
     dataset_json = Inside("dataset.json")
-    """What identifies the videos, and the number N of training videos for which the schedule is made."""
+    # A line per video that hung or failed, with its position in the stream of clips. A resumed run leaves the
+    # video out at the same position, so that it trains on the same clips.
     failures_jsonl = Inside("failures.jsonl")
-    """A line per video that hung or failed, with its position in the stream of clips. A resumed run leaves the
-    video out at the same position, so that it trains on the same clips."""
+    # What became of each tensor of TRAIN.INIT_WEIGHTS and of the model.
     init_weights_json = Inside("init_weights.json")
-    """What became of each tensor of TRAIN.INIT_WEIGHTS and of the model."""
-    log_txt = Inside("log.txt")
-    """What the run printed."""
+    log_txt = Inside("log.txt")  # what the run printed
     checkpoints = Inside("checkpoints")
-    """The folder of the checkpoints."""
-    model = Inside("model.pt")
-    """The weights that the final evaluation scored."""
+    model = Inside("model.pt")  # the weights that the final evaluation scored
+    # The names of the classes 0, 1, …, one on each line. Data sets without names have no such file.
     classes_txt = Inside("classes.txt")
-    """The names of the classes 0, 1, …, one on each line. Without names in the data set there is no such file."""
+    # How many videos of each class the final evaluation took for each class.
     confusion_csv = Inside("confusion.csv")
-    """How many videos of each class the final evaluation took for each class."""
-    result_json = Inside("result.json")
-    """The result, which a run writes last. A run is finished when this file exists."""
-    wandb_json = Inside("wandb.json")
-    """The id of this run at W&B, and the number of the last line that W&B had before the last start."""
-    lock = Inside("lock")
-    """The lock of the process that writes into this folder."""
-    launches = Inside("launches")
-    """The submissions of a run that was submitted by itself and not by a sweep. Each is a LaunchDir."""
+    result_json = Inside("result.json")  # written last: a run with this file is finished
+    wandb_json = Inside("wandb.json")  # the id of this run at W&B
+    lock = Inside("lock")  # names the process that writes into this folder
+    launches = Inside("launches")  # a LaunchDir per submission of this run alone
 
     def class_names(self) -> tuple[str, ...]:
-        """Return the names in ``classes_txt``, or none. A name may begin with a number."""
         if not self.classes_txt.is_file():
             return ()
         return tuple(self.classes_txt.read_text(encoding="utf-8").splitlines())
@@ -104,7 +91,6 @@ class RunDir(Folder):
         return self.root / f"scores_{protocol}.npz"
 
     def checkpoint(self, step: int) -> Path:
-        """Return the path of the checkpoint after `step` steps. The next step is `step`, which is 0-based."""
         return self.checkpoints / f"step_{step:08d}.pt"
 
     def damaged_checkpoint(self, step: int) -> Path:
@@ -118,10 +104,7 @@ class RunDir(Folder):
         return tuple(sorted(int(name[1]) for name in names if name))
 
     def locked(self) -> AbstractContextManager[None]:
-        """Make the folder, hold its lock, and delete what a killed writer left half-written.
-
-        Raises InputError if the folder cannot be written, or if another process holds the lock.
-        """
+        """Make the folder, hold its lock, and delete what a killed writer left half-written."""
         return _locked(self.root, self.checkpoints)
 
 
@@ -144,30 +127,23 @@ class RunsDir(Folder):
     """A folder of rows: <root>/<row>/seed<N> are run folders, and root contains the report on them."""
 
     report_md = Inside("report.md")
-    """The report as Markdown."""
-    report_html = Inside("report.html")
-    """The report as one file with its figures in it."""
-    readme_md = Inside("README.md")
-    """The page of a study."""
-    prose_md = Inside("prose.md")
-    """What people write for the page of a study."""
+    report_html = Inside("report.html")  # the same as one file with its figures in it
+    readme_md = Inside("README.md")  # the page of a study
+    prose_md = Inside("prose.md")  # what people write for that page
     figures = Inside("figures")
-    """The folder of the figures."""
-    stored_jsonl = Inside("runs.jsonl")
-    """Finished runs, which are kept beside the YAMLs of their rows."""
+    stored_jsonl = Inside("runs.jsonl")  # finished runs, kept beside the YAMLs of their rows
 
     def figure(self, name: str, kind: str) -> Path:
-        """Return a figure of the report. ``kind`` is svg or png."""
         return self.figures / f"{name}.{kind}"
 
-    def runs(self) -> Iterator[tuple[str, int, RunDir]]:
-        """Yield (row, seed, run folder) of every <row>/seed<N> with a config.yaml, sorted by row and seed."""
+    def runs(self) -> list[tuple[str, int, RunDir]]:
+        """List (row, seed, run folder) of every <row>/seed<N> with a config.yaml, sorted by row and seed."""
         runs = []
         for run in find_runs(self.root):
             seed = re.fullmatch(r"seed(\d+)", run.root.name)
             if seed and run.root.parent.parent == self.root:
                 runs.append((run.root.parent.name, int(seed[1]), run))
-        return iter(sorted(runs, key=lambda entry: entry[:2]))
+        return sorted(runs, key=lambda entry: entry[:2])
 
 
 def find_row_folders(root: Path) -> tuple[RunsDir, ...]:
@@ -175,30 +151,24 @@ def find_row_folders(root: Path) -> tuple[RunsDir, ...]:
     # If `root` is a row or a run, its folder of rows is above `root` and is left out.
     folders = sorted({run.root.parent.parent for run in find_runs(root)})
     inside = (folder for folder in folders if folder.is_relative_to(root))
-    return tuple(runs for runs in map(RunsDir, inside) if any(runs.runs()))
+    return tuple(runs for runs in map(RunsDir, inside) if runs.runs())
 
 
 class ExperimentsDir(Folder):
     """The folder of all rows: a YAML for each, published numbers, and our measured ones."""
 
-    results_csv = Inside("results.csv")
-    """A line per finished run."""
-    published_csv = Inside("published.csv")
-    """A line per published number, written by people."""
-    readme_md = Inside("README.md")
-    """The tables."""
+    results_csv = Inside("results.csv")  # a line per finished run
+    published_csv = Inside("published.csv")  # a line per published number, written by people
+    readme_md = Inside("README.md")  # the tables
 
 
 class CheckDir(Folder):
     """The folder of a check of videos, see `tools/check_data.py`."""
 
-    videos_jsonl = Inside("videos.jsonl")
-    """A line per video."""
-    quarantine_txt = Inside("quarantine.txt")
-    """The videos that training cannot use, one path on each line."""
+    videos_jsonl = Inside("videos.jsonl")  # a line per video
+    quarantine_txt = Inside("quarantine.txt")  # paths of the videos that training cannot use
 
     def locked(self) -> AbstractContextManager[None]:
-        """Make the folder, hold its lock, and delete half-written files, as `RunDir.locked` does."""
         return _locked(self.root)
 
 
@@ -212,9 +182,8 @@ def _locked(root: Path, *inside: Path) -> Iterator[None]:
             with TemporaryFile(dir=folder):
                 pass
         except OSError as error:
-            problem = f"cannot write into the folder {folder}: {error.strerror}"
             raise InputError(
-                [f"{problem}; correct that, or choose another with --output"]
+                [f"cannot write into the folder {folder}: {error.strerror}"]
             ) from error
     with lock_file(root / "lock"):
         # This process now holds the lock, so the process that wrote these files has ended.
@@ -231,8 +200,7 @@ class LaunchDir(Folder):
     so submitit could read the results of an old job.
     """
 
-    frozen_yaml = Inside("frozen.yaml")
-    """The configuration of a run that was submitted by itself."""
+    frozen_yaml = Inside("frozen.yaml")  # the configuration of a run that was submitted by itself
 
     def outcome_json(self, job_id: str, rank: int) -> Path:
         """Return the file that says how process `rank` of a job ended. A killed process does not write it."""
@@ -249,10 +217,9 @@ class LaunchDir(Folder):
 
 
 def new_launch_dir(launches: Path) -> LaunchDir:
-    """Return a folder in `launches` that does not exist yet. Its name is the time and the process id."""
-    now = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
-    names = (f"{now}-{os.getpid()}", *(f"{now}-{os.getpid()}-{n}" for n in range(1, 1000)))
-    return LaunchDir(next(launches / name for name in names if not (launches / name).exists()))
+    """Name a new folder after the time, to the microsecond, and the process."""
+    now = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
+    return LaunchDir(launches / f"{now}-{os.getpid()}")
 
 
 class SweepDir(Folder):
@@ -261,31 +228,22 @@ class SweepDir(Folder):
     A point is one choice of values, such as SOLVER.BASE_LR=0.1. Without a grid, its name is "all".
     """
 
-    sweep_json = Inside("sweep.json")
-    """The working directory of the first call, and the names of all runs."""
-    code = Inside("code")
-    """The frozen copy of the code."""
-    configs = Inside("configs")
-    """The frozen YAMLs."""
-    submissions_jsonl = Inside("submissions.jsonl")
-    """A line for each time that a run was submitted."""
-    cancelled = Inside("cancelled")
-    """A file that exists while no further run may start, see `sweep.py cancel`."""
-    launches = Inside("launches")
-    """The submissions. Each is a LaunchDir."""
-    runs = Inside("runs")
-    """The folder that tools/collect.py takes."""
+    sweep_json = Inside("sweep.json")  # the first working directory, and the names of all runs
+    code = Inside("code")  # the frozen copy of the code
+    configs = Inside("configs")  # the frozen YAMLs
+    submissions_jsonl = Inside("submissions.jsonl")  # a line per submission of a run
+    cancelled = Inside("cancelled")  # exists after `sweep.py cancel`: no further run may start
+    launches = Inside("launches")  # a LaunchDir per submission
+    runs = Inside("runs")  # the folder that tools/collect.py takes
 
     def config_yaml(self, point: str, experiment: str) -> Path:
-        """Return the file with the whole configuration of a point's runs."""
         return self.configs / point / "experiments" / f"{experiment}.yaml"
 
     def run(self, name: str) -> RunDir:
-        """Return the run folder of <point>/<experiment>/seed<N>."""
         return RunDir(self.runs / name)
 
     def lock(self) -> AbstractContextManager[None]:
-        """Hold the lock of the process that submits. Raises InputError if another process holds it."""
+        """Hold the lock of the process that submits."""
         self.root.mkdir(parents=True, exist_ok=True)
         busy = f"{self.root} is in use by another sweep.py: wait for it, or stop it"
         return lock_file(self.root / "lock", busy)
@@ -293,9 +251,7 @@ class SweepDir(Folder):
 
 def default_sweep_dir(experiments: list[str], is_smoke: bool) -> SweepDir:
     """Return runs/sweeps/<the common beginning of the experiments' names>. Smoke runs have it in runs/smoke."""
-    # With one experiment, this is its whole name.
-    common = os.path.commonpath(experiments)
-    name = file_name(common) or "sweep"
+    name = file_name(os.path.commonpath(experiments)) or "sweep"
     return SweepDir(Path(RUNS, SMOKE if is_smoke else "", "sweeps", name))
 
 

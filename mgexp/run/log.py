@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from tqdm import tqdm
@@ -20,8 +20,6 @@ from mgexp.run.files import append_jsonl
 LOGGER = logging.getLogger("mgexp")
 # On a terminal the bar shows the steps. In log.txt and elsewhere each reported step is a line.
 STEP_LEVEL = logging.DEBUG
-
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,6 @@ class StepRecord:
     input_wait_seconds: float
 
     def line(self) -> dict[str, float | int]:
-        """Return the record for metrics.jsonl, with the rate of clips and the peak memory."""
         return {
             **self.__dict__,
             "clips_per_second": self.clips / self.step_seconds,
@@ -51,8 +48,7 @@ class StepRecord:
 class Progress:
     """A reporter of every ``log_period``-th step: its own record, and means over the steps since the last report.
 
-    ``path`` is metrics.jsonl in the first process. It is None in the other processes, which report nothing.
-    ``tell`` is called with each line.
+    ``path`` is metrics.jsonl on rank 0. It is None on other ranks, which report nothing. ``tell`` gets each line.
     """
 
     def __init__(
@@ -125,49 +121,45 @@ LINE_SECONDS = 10.0
 
 
 def progress_bar(
-    total: int | None, unit: str, initial: int = 0, desc: str | None = None, is_shown: bool = True
+    total: int | None,
+    unit: str,
+    items: Iterable[Any] | None = None,
+    initial: int = 0,
+    desc: str | None = None,
+    is_shown: bool = True,
 ) -> tqdm[Any]:
     """Return a bar for a terminal. Elsewhere, as in a log file, it writes a line every ten seconds.
 
-    Where ``total`` is unknown, it only counts.
+    A bar with ``items`` yields them and counts them by itself.
     """
     is_terminal = sys.stderr.isatty()
+    # The bar itself would be long in a log, so only its numbers are written.
+    numbers = "{desc}{n_fmt}/{total_fmt}{unit} [{elapsed}<{remaining}]"
     return tqdm(
+        items,
         total=total,
         initial=initial,
-        desc=desc,
+        desc=f"{desc}: " if desc else None,
         unit=unit,
         disable=not is_shown,
         file=sys.stderr if is_terminal else _Lines(),
         mininterval=0.1 if is_terminal else LINE_SECONDS,
         # 0 lets tqdm look at its clock at every update, so that a slow update is never left out.
         miniters=None if is_terminal else 0,
-        # The bar itself would be long in a log, so only its numbers are written.
-        bar_format=None
-        if is_terminal
-        else f"{'{desc}: ' if desc else ''}{{n_fmt}}/{{total_fmt}}{{unit}} [{{elapsed}}<{{remaining}}]",
+        bar_format=None if is_terminal else numbers,
         leave=is_terminal,
     )
-
-
-def with_progress(items: Iterable[Item], total: int | None, unit: str, desc: str) -> Iterator[Item]:
-    """Yield the items, and show on a ``progress_bar`` how many are done."""
-    with progress_bar(total, unit, desc=desc) as bar:
-        for item in items:
-            yield item
-            bar.update()
 
 
 class _Lines:
     """A file on standard error that ends each state of a bar with a line feed, where tqdm returns to the start."""
 
     def write(self, text: str) -> None:
-        """Write what tqdm writes, unless it only clears the line."""
+        # tqdm also writes spaces, which clear the line of a terminal.
         if shown := text.strip():
             sys.stderr.write(f"{shown}\n")
 
     def flush(self) -> None:
-        """Write what is buffered."""
         sys.stderr.flush()
 
 
@@ -184,8 +176,9 @@ def logging_to(path: Path | None) -> Iterator[None]:
     """Log to ``path`` and to standard error; on a terminal, above the progress bar."""
     console = logging.StreamHandler(sys.stderr)
     console.setLevel(logging.INFO if sys.stderr.isatty() else STEP_LEVEL)
-    files = [] if path is None else [logging.FileHandler(path, encoding="utf-8")]
-    handlers: list[logging.Handler] = [console, *files]
+    handlers: list[logging.Handler] = [console]
+    if path is not None:
+        handlers.append(logging.FileHandler(path, encoding="utf-8"))
     for handler in handlers:
         handler.setFormatter(logging.Formatter("%(asctime)s  %(message)s", "%H:%M:%S"))
         LOGGER.addHandler(handler)
@@ -196,9 +189,9 @@ def logging_to(path: Path | None) -> Iterator[None]:
             yield
     except Exception as error:
         # The caller prints the error on standard error, but the log file is closed by then.
-        record = LOGGER.makeRecord(LOGGER.name, logging.ERROR, "", 0, "%s", (error,), None)
-        for file in files:
-            file.handle(record)
+        if path is not None:
+            LOGGER.removeHandler(console)
+            LOGGER.error("%s", error)
         raise
     finally:
         for handler in handlers:

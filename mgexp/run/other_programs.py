@@ -66,7 +66,6 @@ class OtherPrograms:
         self._last: tuple[float, float | None] = (0.0, None)
 
     def start(self) -> None:
-        """Start to observe."""
         self._last = (time.perf_counter(), self._read())
 
     def count(self) -> None:

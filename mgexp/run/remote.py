@@ -35,12 +35,11 @@ _PUBLISHED_SUM = re.compile(r"https://download\.pytorch\.org/[^?#]*-([0-9a-f]{8,
 
 
 def is_remote(text: str) -> bool:
-    """Tell whether a path is an address, such as https://… or s3://…."""
     return _ADDRESS.match(text) is not None
 
 
 def cache_folder() -> Path:
-    """Return the folder of the copies. Source of its place: XDG Base Directory Specification."""
+    """Return the folder of the copies, as the XDG Base Directory Specification says."""
     root = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     return root / "mgexp" / "files"
 

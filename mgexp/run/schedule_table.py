@@ -6,14 +6,13 @@ from typing import Any
 
 from mgexp.multigrid.phases import Phase
 from mgexp.multigrid.schedule import Schedule
-from mgexp.multigrid.shapes import ShapeOrder
 from mgexp.text import aligned
 
-ORDER_NOTES: dict[ShapeOrder, tuple[str, ...]] = {
+# What a line below the table says about the order of shapes.
+ORDER_NOTES = {
     "coarse_to_fine": (),
     "random": ("the mini-batches of a phase come in another order in each turn of its cycle",),
 }
-"""The lines below a table that explain its order of shapes."""
 
 
 def schedule_json(schedule: Schedule) -> dict[str, Any]:
@@ -116,12 +115,10 @@ def schedule_table(schedule: Schedule) -> str:
         f"{schedule.flop_saving:.2f}x fewer {_unit(schedule)}"
     )
     lines += ORDER_NOTES[schedule.multigrid.shape_order]
-    decays = {
-        f"{p.cycle.base.frames}x{p.cycle.base.crop}²": p.decay_factor for p in schedule.phases
-    }
-    if any(factor != 1 for factor in decays.values()):
-        factors = ", ".join(f"{factor:g} at {shape}" for shape, factor in decays.items())
-        lines.append(f"the weight decay is multiplied by {factors}")
+    if any(phase.decay_factor != 1 for phase in schedule.phases):
+        bases = [(phase.decay_factor, phase.cycle.base) for phase in schedule.phases]
+        factors = [f"{factor:g} at {base.frames}x{base.crop}²" for factor, base in bases]
+        lines.append(f"the weight decay is multiplied by {', '.join(dict.fromkeys(factors))}")
     size = schedule.multigrid.bn_base_size
     if any(phase.clips < size for phase in schedule.phases):
         lines.append(
@@ -129,22 +126,17 @@ def schedule_table(schedule: Schedule) -> str:
         )
     shapes = _shapes_json(schedule)
     if len(shapes) > 1:
-        lines += ["", _shape_table(shapes, _unit(schedule))]
+        table = [("shape", "clips", "ratio", "exact", f"{_unit(schedule)} of a step")]
+        for shape in shapes:
+            name, clips = f"{shape['frames']}x{shape['crop']}²", f"{shape['clips']}"
+            # The last cell is what a step costs more, or less, than one of the full shape.
+            exact, off = f"{shape['exact_ratio']:.2f}", f"{shape['work'] - 1:+.1%}"
+            table.append((name, clips, f"{shape['ratio']:g}", exact, off))
+        lines += ["", aligned(table)]
     return "\n".join(lines)
 
 
-def _shape_table(shapes: list[dict[str, Any]], unit: str) -> str:
-    """Write the ratio of each shape, the exact one, and the work of a step less that at the full shape."""
-    rows = [("shape", "clips", "ratio", "exact", f"{unit} of a step")]
-    for shape in shapes:
-        name, clips = f"{shape['frames']}x{shape['crop']}²", f"{shape['clips']}"
-        exact, off = f"{shape['exact_ratio']:.2f}", f"{shape['work'] - 1:+.1%}"
-        rows.append((name, clips, f"{shape['ratio']:g}", exact, off))
-    return aligned(rows)
-
-
 def _cells(schedule: Schedule, phase: Phase) -> list[str]:
-    """Write the line of a phase as one text for each column."""
     base = phase.cycle.base
     low, high = phase.stride_range or ("segments", "segments")
     shapes = " ".join(

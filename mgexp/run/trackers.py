@@ -21,13 +21,12 @@ from mgexp.run.log import LOGGER
 Line = Mapping[str, Any]
 """A line of metrics.jsonl or evaluations.jsonl."""
 
-TRAIN, EVALUATION, FINAL = "train/", "evaluation/", "final/"
-"""The prefixes of the names of numbers: from logged steps, from evaluations, from the result."""
+FINISH_SECONDS = 600.0
+"""The longest wait for uploads to W&B at the end of a run. `wandb sync` can send the rest later."""
 
 
 def numbers_of(line: Line) -> dict[str, float]:
-    """Select the numbers of a line, but not its True and False."""
-    # In Python a bool is an int.
+    """Select the numbers of a line, but not its True and False, which Python counts as integers."""
     return {
         name: value
         for name, value in line.items()
@@ -43,11 +42,10 @@ def numbers_of_result(result: Line) -> dict[str, float]:
 
 @dataclass
 class TensorBoard:
-    """A tracker that writes scalars over ``step`` and the configuration as events for TensorBoard.
+    """A tracker that writes scalars and the configuration into ``folder``, as events for TensorBoard.
 
-    At the start, the configuration is text. With the result, it is a table of hyper-parameters. Only this run
-    writes into ``folder``. ``evaluations()`` gives the recorded evaluations. A start that resumes writes them
-    again, because TensorBoard then drops everything that an earlier start wrote for ``first_step`` and later.
+    A start that resumes writes the recorded ``evaluations()`` again, because TensorBoard then drops everything
+    that an earlier start wrote for ``first_step`` and later.
     """
 
     folder: Path
@@ -69,10 +67,10 @@ class TensorBoard:
                 self.evaluation(line)
 
     def step(self, line: Line) -> None:
-        self._scalars(TRAIN, line, line["step"])
+        self._scalars("train", line, line["step"])
 
     def evaluation(self, line: Line) -> None:
-        self._scalars(EVALUATION, line, line["step"])
+        self._scalars("evaluation", line, line["step"])
 
     def result(self, result: Line) -> None:
         from torch.utils.tensorboard.summary import hparams
@@ -83,32 +81,27 @@ class TensorBoard:
             name: value if isinstance(value, bool | int | float | str) else str(value)
             for name, value in self.config.items()
         }
-        final = {f"{FINAL}{name}": value for name, value in numbers.items()}
+        final = {f"final/{name}": value for name, value in numbers.items()}
         # The writer's own add_hparams would open a second file.
         for summary in hparams(plain, final):  # type: ignore[no-untyped-call]
             self._writer.file_writer.add_summary(summary, result["steps"])
-        self._scalars(FINAL, numbers, result["steps"])
+        self._scalars("final", numbers, result["steps"])
 
     def close(self, failed: bool) -> None:
         self._writer.close()
 
-    def _scalars(self, prefix: str, line: Line, step: int) -> None:
+    def _scalars(self, group: str, line: Line, step: int) -> None:
         for name, value in numbers_of(line).items():
             if name != "step":
-                self._writer.add_scalar(f"{prefix}{name}", value, step)
+                self._writer.add_scalar(f"{group}/{name}", value, step)
         self._writer.flush()
-
-
-FINISH_SECONDS = 600.0
-"""The longest wait for uploads at the end of a run. `wandb sync` can send the rest later."""
 
 
 @dataclass
 class WandbRun:
-    """A tracker that sends the run to W&B. Charts are over ``step``; W&B's own step is the number of `place_of`.
+    """A tracker that sends the run to W&B.
 
-    ``name`` has experiment and seed. If a start did not reach a checkpoint, the next start is a new run at W&B,
-    because it may have other settings.
+    If a start did not reach a checkpoint, the next start is a new run at W&B, because it may have other settings.
     """
 
     run_dir: RunDir
@@ -154,34 +147,26 @@ class WandbRun:
         self._run.define_metric("step")
         self._run.define_metric("*", step_metric="step")
 
+    # W&B drops a line whose place is not higher than the last, such as a step that a resumed run repeats. An
+    # evaluation after n steps comes before the line of step n, which is 0-based. The final evaluation, by the full
+    # protocol, comes after all steps and takes the place of the line that would come next.
+
     def step(self, line: Line) -> None:
-        self._log(TRAIN, line)
+        self._log("train", line, place=2 * line["step"] + 1)
 
     def evaluation(self, line: Line) -> None:
-        self._log(EVALUATION, line)
+        self._log("evaluation", line, place=2 * line["step"] + line["full_protocol"])
 
     def result(self, result: Line) -> None:
         numbers = numbers_of_result(result)
-        self._run.summary.update({f"{FINAL}{name}": value for name, value in numbers.items()})
+        self._run.summary.update({f"final/{name}": value for name, value in numbers.items()})
 
     def close(self, failed: bool) -> None:
         self._run.finish(exit_code=int(failed))
 
-    def _log(self, prefix: str, line: Line) -> None:
-        numbers = {f"{prefix}{name}": value for name, value in numbers_of(line).items()}
-        # A resumed run repeats steps that W&B already has. W&B ignores a place that does not rise.
-        self._run.log(
-            {"step": numbers.pop(f"{prefix}step"), **numbers}, step=place_of(prefix, line)
-        )
-
-
-def place_of(prefix: str, line: Line) -> int:
-    """Return the number of a line for W&B, which needs numbers that rise.
-
-    An evaluation after ``step`` steps comes just before the line of step ``step``, which is 0-based. The
-    evaluation by the full protocol comes after all steps. So it takes the place of the line that would come next.
-    """
-    return 2 * int(line["step"]) + (prefix == TRAIN or bool(line.get("full_protocol")))
+    def _log(self, group: str, line: Line, place: int) -> None:
+        numbers = {f"{group}/{name}": value for name, value in numbers_of(line).items()}
+        self._run.log({"step": numbers.pop(f"{group}/step"), **numbers}, step=place)
 
 
 Tracker = TensorBoard | WandbRun
@@ -191,9 +176,7 @@ class Trackers:
     """All trackers of a run, by name. A tracker that fails is named in one warning and gets nothing more.
 
     ``start`` comes before the first line; a run that resumes sends the lines after ``first_step`` steps again.
-    ``step`` takes a line of metrics.jsonl, in which steps are 0-based. ``evaluation`` takes a line of
-    evaluations.jsonl, in which a step is the number of steps before it. As a context manager, this object closes
-    all trackers at the end.
+    ``step`` takes a line of metrics.jsonl, and ``evaluation`` one of evaluations.jsonl.
     """
 
     def __init__(self, trackers: Mapping[str, Tracker] | None = None) -> None:
@@ -240,7 +223,9 @@ NOBODY = Trackers()
 def tracking_problems(uses_tensorboard: bool, wandb_mode: str | None) -> Iterator[str]:
     """Yield the reasons why TensorBoard or W&B cannot start here. ``wandb_mode`` is None if W&B is not wanted."""
     wanted = {"tensorboard": uses_tensorboard, "wandb": wandb_mode is not None}
-    for package in (package for package, is_wanted in wanted.items() if is_wanted):
+    for package, is_wanted in wanted.items():
+        if not is_wanted:
+            continue
         if importlib.util.find_spec(package) is None:
             yield f"{package.upper()}.ENABLE = True needs the package {package}: pip install {package}"
         elif package == "wandb" and wandb_mode == "online":

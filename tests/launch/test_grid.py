@@ -71,11 +71,6 @@ def test_values_that_are_equal_numbers_appear_twice():
         read_grid(["SOLVER.BASE_LR=0.1,0.10"])
 
 
-def test_seeds_are_no_axis_of_a_grid():
-    with pytest.raises(InputError, match="a sweep chooses the seeds itself; give --seeds"):
-        read_grid(["RNG_SEED=1,2"])
-
-
 def test_a_seed_that_no_run_takes():
     with pytest.raises(InputError, match="it takes a number of seeds"):
         read_seeds("0,9007199254740993")

@@ -13,7 +13,7 @@ from mgexp.launch import sweep as module
 from mgexp.launch.resources import Resources
 from mgexp.launch.submit import KILLED, LocalRun
 from mgexp.launch.sweep import Sweep, run_on_this_machine, submit_array
-from mgexp.run.files import read_jsonl
+from mgexp.run.files import read_jsonl, write_json
 from mgexp.run.folder import LaunchDir, SweepDir
 from mgexp.train.result import Outcome
 
@@ -24,6 +24,7 @@ def sweep(tmp_path, monkeypatch):
     row = write_config(tmp_path / "row.yaml", {})
     folder = SweepDir(tmp_path / "sweep")
     folder.root.mkdir()
+    write_json(folder.sweep_json, {"working_directory": str(tmp_path), "runs": []})
     monkeypatch.setattr(Sweep, "frozen_options", lambda self, run: self.options(run))
     monkeypatch.setattr(module, "POLL_SECONDS", 0.0)
     return Sweep(folder, {"row": row}, ((),), (0,))

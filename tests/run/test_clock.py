@@ -78,11 +78,6 @@ def test_a_resume_goes_on_from_the_checkpoint():
     assert second.state_dict() == {"program": 17, "shape_warmup": 1.5}
 
 
-def test_seconds_do_not_go_back():
-    with pytest.raises(ValueError, match="cannot go back"):
-        Clock().add("train", -0.1)
-
-
 def test_a_process_knows_its_age(tmp_path):
     first = seconds_since_process_start()
     time.sleep(0.1)

@@ -7,7 +7,7 @@ import torch
 
 from mgexp.run import log
 from mgexp.run.files import read_jsonl
-from mgexp.run.log import LOGGER, Progress, StepRecord, logging_to, progress_bar, with_progress
+from mgexp.run.log import LOGGER, Progress, StepRecord, logging_to, progress_bar
 
 
 def record(step, seconds=0.5, waited=0.1):
@@ -98,9 +98,9 @@ def test_a_line_begins_with_what_is_done(capsys):
 
 def test_items_are_counted_also_if_their_number_is_unknown(capsys, monkeypatch):
     monkeypatch.setattr(log, "LINE_SECONDS", 0)
-    assert [*with_progress("abcd", 4, " videos", "seen")] == list("abcd")
+    assert [*progress_bar(4, " videos", "abcd", desc="seen")] == list("abcd")
     assert "seen: 2/4 videos [" in capsys.readouterr().err
-    assert [*with_progress("abcd", None, "", "frames drawn")] == list("abcd")
+    assert [*progress_bar(None, "", iter("abcd"), desc="frames drawn")] == list("abcd")
     assert "frames drawn: 2/? [" in capsys.readouterr().err
 
 

@@ -108,6 +108,7 @@ def test_the_lists_of_every_fold_are_looked_at(sweep, rows, tiny_data, folder, t
         (["SOLVER.BASE_LR", "1"], "it takes YAML files"),
         (["{row}", "{row}"], "it takes YAML files of different names"),
         (["{row}", "--grid", "X"], "--grid 'X'"),
+        (["{row}", "--grid", "RNG_SEED=1,2"], "RNG_SEED is given beside the seed 0"),
         (["cancel", "nowhere"], "is not the folder of a sweep"),
     ],
 )
