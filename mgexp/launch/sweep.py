@@ -217,15 +217,14 @@ def _conflicts(sweep: Sweep, run: SweepRun) -> list[str]:
     path = sweep.folder.config_yaml(run.point_name, run.experiment)
     if not path.exists():
         return []
-    frozen, problems = file_values(path)
+    frozen = file_values(path)
     options = sweep.options(run)
     now = dict(flatten(read_config(options.config, options.overrides)[0]))
     # The frozen YAML would also keep its value of a key that changes no result.
-    problems += [
+    return [
         f"{key}: the sweep in {sweep.folder.root} has {old!r}, this call has {new!r}; {REMEDY}"
         for key, old, new in differing_keys(frozen, now, ignored=frozenset())
     ]
-    return problems
 
 
 def _active(folder: SweepDir) -> list[RunState]:
