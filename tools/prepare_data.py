@@ -38,11 +38,12 @@ from pathlib import Path
 from mgexp.config.keys import Config
 from mgexp.config.load import read_config
 from mgexp.data.lists import read_listing
-from mgexp.errors import listed, raise_problems
+from mgexp.errors import InputError, listed, raise_problems
 from mgexp.options import ToolParser, add_import_option, local_folder, run_tool, say, too_small
 from mgexp.run.environment import num_cores
 from mgexp.text import counted, escaped
 from mgexp.train.setup import build_sizes
+from mgexp.video.paths import Root
 from mgexp.video.store import StoreDir
 from mgexp.video.store_encode import DEFAULT_QUANTIZER
 from mgexp.video.store_fill import (
@@ -124,14 +125,16 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     try:
         raise_problems(too_small({"--processes": options.processes}))
-        listing = read_listing(options.cfg, options.overrides, with_quarantined=False)
-        order, present = order_of(options, listing.root), listing.present()
+        listing = read_listing(options.cfg, options.overrides)
+        if not listing.existing:
+            raise InputError([f"none of the {len(listing.paths)} listed videos exists"])
+        order, root = order_of(options, listing.root), Root(listing.root)
         if options.plan:
-            print(plan(options, present.names, order))
+            print(plan(options, [*map(root.name, listing.existing)], order))
             return 0
         store = StoreDir(options.store)
         how = (options.processes, True, options.time_limit)
-        filled = fill_store(store, order, listing.names, *how)
+        filled = fill_store(store, order, [*map(root.name, listing.paths)], *how)
     except (StoreError, OSError) as error:
         say(str(error))
         return 1

@@ -42,8 +42,7 @@ def videos_in(
     other classes than these.
     """
     folder = Path(folder)
-    names, problems = class_folders(folder)
-    raise_problems(problems)
+    names = class_folders(folder)
     if classes is not None and list(classes) != list(names):
         if others := listed(sorted({*names} ^ {*classes})):
             problem = f"have different classes: only one has {others}"
