@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from mgexp.config.keys import BY_NAME, FOLD, Config, MvitKeys, VitKeys, default_config
-from mgexp.config.values import EXPERIMENTS, as_lists, from_text, is_text, parse_yaml, read_yaml
+from mgexp.config.values import EXPERIMENTS, as_lists, from_text, is_text, read_yaml
 from mgexp.errors import InputError
 from mgexp.text import escaped, shown
 
@@ -76,7 +76,10 @@ def read_pairs(
 
 
 def file_values(path: Path) -> dict[str, Any]:
-    """Read a YAML file and its bases as values by dotted names, which may be unknown keys. Raises InputError."""
+    """Read a YAML file and its bases as values by dotted names. Do not check them. Raises InputError.
+
+    The configuration of an older run may have keys that no longer exist, so the values are no Config.
+    """
     try:
         return dict(flatten(read_yaml(path)))
     except RecursionError:
@@ -148,21 +151,6 @@ def flatten(tree: Config | Mapping[str, Any], prefix: str = "") -> Iterator[tupl
 def to_yaml(cfg: Config) -> str:
     """Write the whole configuration as YAML that ``load_config`` reads back."""
     return yaml.safe_dump(as_lists(dataclasses.asdict(cfg)), sort_keys=False, allow_unicode=True)
-
-
-def from_yaml(path: Path) -> dict[str, Any]:
-    """Read the file of ``to_yaml`` in a run folder as values by dotted names. Do not check them.
-
-    Raises InputError if the file is not such a configuration.
-    """
-    # A run of an older version may have keys that no longer exist, so the values are no Config.
-    try:
-        tree = parse_yaml(path.read_text(encoding="utf-8"))
-        if not isinstance(tree, Mapping):
-            raise ValueError(f"it holds {shown(tree)}")
-        return dict(flatten(tree))
-    except (OSError, ValueError) as error:
-        raise InputError([f"{path} is not the configuration of a run: {error}"]) from error
 
 
 def experiment_name(path: Path) -> str:
