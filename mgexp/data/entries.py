@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 from mgexp.data.records import Record, VideoList
-from mgexp.text import counted, is_plain, shown
+from mgexp.errors import listed
+from mgexp.text import is_plain, shown
 from mgexp.video.paths import first_usable
 
 ENDINGS = (
@@ -88,10 +89,8 @@ def existing_videos(videos: Sequence[Listed], problems: Iterable[str], if_empty:
     unfit = [video.record.path for video in videos if not is_plain(video.record.path)]
     # Such names would break the lines of logs and of a quarantine.
     if unfit:
-        problems.append(
-            f"{counted(len(unfit), 'video has a name', 'videos have names')} with control characters, or bytes "
-            f"that are no UTF-8, such as {shown(unfit[0])}"
-        )
+        names = listed(unfit, 3)
+        problems.append(f"names with control characters, or bytes that are no UTF-8: {names}")
     if not problems and not videos:
         problems.append(if_empty)
     places = []

@@ -169,9 +169,7 @@ def read_kinetics(
             re.fullmatch(r"([0-9]{1,6})(?:\.0*)?", row[f"time_{end}"]) for end in ("start", "end")
         ]
         is_training = row.get("split", "").lower() in {"train", "training"}
-        if not label:
-            yield Bad("row without a label", video)
-        elif label not in classes:
+        if label not in classes:
             yield Bad("label of no class", label)
         elif not re.fullmatch(r"[A-Za-z0-9_-]{11}", video):
             yield Bad("youtube_id in another form", video)
@@ -230,8 +228,6 @@ def read_ssv2(list_path: Path, root: Path, classes: Mapping[str, int]) -> VideoL
         # isdigit() alone would accept the digits of every script.
         if not (name.isascii() and name.isdigit()):
             yield Bad("entry without an id that is a whole number", name)
-        elif not template:
-            yield Bad("entry without a template", name)
         elif label is None:
             yield Bad("template of no class", template)
         else:

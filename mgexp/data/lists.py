@@ -31,19 +31,6 @@ from mgexp.text import counted, escaped
 from mgexp.video.paths import Root
 from mgexp.video.store import StoreDir, is_gone
 
-LIST_FILES = {
-    "list": "a text file with a 'path label' line per video",
-    "rawframes": "a text file with a 'path num_frames label' line per folder of images",
-    "kinetics": "the official CSV",
-    "ssv2": "the official JSON, train.json or validation.json",
-    "charades": "the official CSV, Charades_v1_train.csv or Charades_v1_test.csv",
-    "ucf101": "the official list, such as trainlist01.txt or testlist01.txt",
-    "hmdb51": "the official split files, in quotes: 'FOLDER/*_test_split1.txt'",
-    "folders": "a folder with a folder of videos for each class",
-}
-"""What DATA.TRAIN_LIST and DATA.VAL_LIST name, by DATA.FORMAT."""
-CLASS_FILES = {"ssv2": "labels.json", "ucf101": "classInd.txt"}
-"""The official file that DATA.CLASSES must name, by DATA.FORMAT."""
 ListKey = Literal["TRAIN_LIST", "VAL_LIST"]
 LIST_KEYS: tuple[ListKey, ...] = ("TRAIN_LIST", "VAL_LIST")
 """Keys of DATA that name lists, in the order in which tools take them."""
@@ -65,7 +52,7 @@ def build_list(cfg: Config, key: ListKey) -> VideoList:
     if videos.missing and data.STORE:
         # Without a store, building the opener reports the problem.
         with suppress(InputError):
-            videos = _with_copies(videos, StoreDir(Path(data.STORE)).entries(), root)
+            videos = _with_copies(videos, StoreDir(Path(data.STORE)).copied(), root)
     quarantined = frozenset(
         path for path in videos.paths if quarantine and root.name(path) in quarantine
     )
@@ -83,7 +70,7 @@ def build_list(cfg: Config, key: ListKey) -> VideoList:
 def _read_list(data: DataKeys, key: ListKey, num_classes: int) -> VideoList:
     listed_in: str = getattr(data, key)
     if not listed_in:
-        raise InputError([_not_set(data, key)])
+        raise InputError([f"DATA.{key} is not set"])
     path, root = Path(listed_in), Path(data.PATH_PREFIX)
     split: Split = "train" if key == "TRAIN_LIST" else "val"
     numbers, separator = _class_numbers(data, num_classes), data.PATH_LABEL_SEPARATOR
@@ -144,19 +131,15 @@ def _class_numbers(data: DataKeys, num_classes: int) -> dict[str, int]:
     """
     if data.CLASSES:
         return read_classes(Path(data.CLASSES), num_classes)
-    if data.FORMAT in CLASS_FILES:
-        file = CLASS_FILES[data.FORMAT]
+    if data.FORMAT in {"ssv2", "ucf101"}:
+        file = "labels.json" if data.FORMAT == "ssv2" else "classInd.txt"
         raise InputError([f"DATA.CLASSES is not set: it names the official {file}"])
     if data.FORMAT not in {"kinetics", "folders"}:
         return {}
     if not data.TRAIN_LIST:
-        raise InputError([_not_set(data, "TRAIN_LIST")])
+        raise InputError(["DATA.TRAIN_LIST is not set: it has all classes"])
     read_names = kinetics_labels if data.FORMAT == "kinetics" else class_folders
     return number_classes(read_names(Path(data.TRAIN_LIST)), data.TRAIN_LIST, num_classes)
-
-
-def _not_set(data: DataKeys, key: ListKey) -> str:
-    return f"DATA.{key} is not set: it names {LIST_FILES[data.FORMAT]}"
 
 
 def videos_root(data: DataKeys) -> Path:
@@ -215,10 +198,7 @@ def overlap_problems(
     trained = {*train.paths}
     both = [path for path in val.paths if path in trained]
     if both and len(both) == val.num_listed:
-        problems.append(
-            f"DATA.VAL_LIST: all {len(both)} validation videos are training videos too; tools/own_data.py splits "
-            "a folder of videos"
-        )
+        problems.append(f"all {len(both)} validation videos are training videos too")
     elif both:
         warnings.append(
             f"{len(both)} of {val.num_listed} validation videos are training videos too, such as "
@@ -283,7 +263,7 @@ def build_listing(cfg: Config, problems: Sequence[str]) -> Listing:
     lists = [build_list(cfg, key) for key in LIST_KEYS if getattr(data, key)]
     problems = [*problems, *(text for videos in lists for text in videos.problems)]
     if not lists:
-        problems.append(_not_set(data, "TRAIN_LIST"))
+        problems.append("DATA.TRAIN_LIST and DATA.VAL_LIST are not set")
     # A quarantine may name videos of one list only, so it can be judged only with both lists.
     if len(lists) == len(LIST_KEYS):
         problems += quarantine_problems(data, lists)

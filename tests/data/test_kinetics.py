@@ -95,7 +95,7 @@ ROW = "zumba,___qijXy2f0,11,21,train,1\n"
     ("row", "said"),
     [
         ("dancing,___qijXy2f0,1,2,train,0\n", "'dancing'"),
-        (",___qijXy2f0,1,2,train,0\n", "'___qijXy2f0'"),
+        (",___qijXy2f0,1,2,train,0\n", "''"),
         ("zumba,../../etc,1,2,train,0\n", "'../../etc'"),
         ("zumba,short,1,2,train,0\n", "'short'"),
         ("zumba\n", "''"),
