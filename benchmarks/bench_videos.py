@@ -55,7 +55,7 @@ class BenchVideos:
 def make_bench_videos(folder: Path, progress: bool) -> BenchVideos:
     """Write the videos and their store to ``folder``, unless they exist. They are the same every time.
 
-    Raises InputError if the folder contains another store, and OSError or StoreError if it cannot be written.
+    Raises InputError if the folder contains another store, and OSError if it cannot be written.
     """
     made = BenchVideos(folder / "train.csv", folder / "videos", folder / "store")
     names = write_videos(made.root, progress)

@@ -56,7 +56,6 @@ from mgexp.train.setup import build_num_videos, build_row_schedule
 from mgexp.video.frame_folder import FilesAndFolders
 from mgexp.video.paths import evenly_spaced
 from mgexp.video.reader import Opener, VideoError
-from mgexp.video.store_fill import StoreError
 
 # Code that is used only to measure is not a part of the package. It is in benchmarks/, beside its results.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
@@ -203,7 +202,7 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     try:
         found, text = run(options)
-    except (VideoError, StoreError, OSError) as error:
+    except (VideoError, OSError) as error:
         say(str(error))
         return 1
     print(simplejson.dumps(found, indent=2) if options.json else text)

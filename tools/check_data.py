@@ -68,10 +68,9 @@ def main(arguments: list[str]) -> int:
     how = (options.quick, options.processes, options.time_limit)
     problems = too_small({"--processes": options.processes})
     raise_problems([*problems, *not_positive({"--time-limit": options.time_limit})])
-    listing = read_listing(options.cfg, options.overrides, with_quarantined=True)
+    listing = read_listing(options.cfg, options.overrides, ["DATA.QUARANTINE", ""])
     # A list counts such a video as existing if DATA.STORE has copies of it.
-    existing = [record.path for videos in listing.lists for record in videos.records]
-    gone = {path for path in existing if not Path(path).exists()}
+    gone = {path for path in listing.existing if not Path(path).exists()}
     if gone:
         say(
             f"{counted(len(gone), 'video is', 'videos are')} gone and not checked: DATA.STORE has copies"

@@ -714,10 +714,10 @@ def read_pyslowfast(path: Path, overrides: Sequence[str] = ()) -> dict[str, obje
     """Read a PySlowFast YAML, its _BASE_ and KEY VALUE pairs: values by dotted names. Raises InputError."""
     if not path.is_file():
         raise InputError([f"{path} is no file"])
-    values, problems = file_values(path)
+    values = file_values(path)
     texts = {name: str for name, default in DEFAULTS.items() if isinstance(default, str)}
-    pairs, unpaired = read_pairs(overrides, texts)
-    raise_problems([*problems, *unpaired])
+    pairs, problems = read_pairs(overrides, texts)
+    raise_problems(problems)
     return values | pairs
 
 

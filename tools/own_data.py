@@ -31,7 +31,7 @@ from mgexp.config.load import load_config
 from mgexp.data.classes import class_list, read_class_names, read_text
 from mgexp.data.entries import ENDINGS
 from mgexp.data.formats import unreadable, visible_in
-from mgexp.errors import InputError, listed, raise_problems
+from mgexp.errors import InputError, collected, listed, raise_problems
 from mgexp.multigrid.schedule import Schedule
 from mgexp.options import ToolParser, local_folder, not_positive, run_tool, too_small
 from mgexp.plan.advice import FEW_PHASE_STEPS, FEW_STEPS, has_few_steps
@@ -279,8 +279,9 @@ def read_list(path: Path, is_val: bool | None, options: argparse.Namespace, sear
     Paths are relative to VIDEOS, or absolute below it.
     """
     root, columns = Root(options.videos), 3 if options.group_column else 2
-    text, problems = read_text(path)
-    search.problems += problems
+    text = ""
+    with collected(search.problems):
+        text = read_text(path)
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue

@@ -33,16 +33,19 @@ import math
 import shutil
 import sys
 from collections.abc import Sequence
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from mgexp.config.keys import Config
 from mgexp.config.load import read_config
 from mgexp.data.lists import read_listing
-from mgexp.errors import listed, raise_problems
+from mgexp.errors import InputError, listed, raise_problems
 from mgexp.options import ToolParser, add_import_option, local_folder, run_tool, say, too_small
 from mgexp.run.environment import num_cores
 from mgexp.text import counted, escaped
 from mgexp.train.setup import build_sizes
+from mgexp.video.paths import Root
+from mgexp.video.processes import CANNOT_START
 from mgexp.video.store import StoreDir
 from mgexp.video.store_encode import DEFAULT_QUANTIZER
 from mgexp.video.store_fill import (
@@ -50,7 +53,6 @@ from mgexp.video.store_fill import (
     Filled,
     Order,
     Sample,
-    StoreError,
     disk_table,
     fill_store,
     sample_store,
@@ -120,20 +122,22 @@ def seconds(text: str) -> float:
 
 
 def main(arguments: list[str]) -> int:
-    """Fill the store or print the plan, and turn an error into an exit code and one message."""
+    """Fill the store or print the plan."""
     options = parse(arguments)
+    raise_problems(too_small({"--processes": options.processes}))
+    listing = read_listing(options.cfg, options.overrides)
+    if not listing.existing:
+        raise InputError([f"none of the {len(listing.paths)} listed videos exists"])
+    order, root = order_of(options, listing.root), Root(listing.root)
+    if options.plan:
+        print(plan(options, [*map(root.name, listing.existing)], order))
+        return 0
+    paths = [*map(root.name, listing.paths)]
+    how = (options.processes, True, options.time_limit)
     try:
-        raise_problems(too_small({"--processes": options.processes}))
-        listing = read_listing(options.cfg, options.overrides, with_quarantined=False)
-        order, present = order_of(options, listing.root), listing.present()
-        if options.plan:
-            print(plan(options, present.names, order))
-            return 0
-        store = StoreDir(options.store)
-        how = (options.processes, True, options.time_limit)
-        filled = fill_store(store, order, listing.names, *how)
-    except (StoreError, OSError) as error:
-        say(str(error))
+        filled = fill_store(StoreDir(options.store), order, paths, *how)
+    except BrokenProcessPool:
+        say(f"{options.store}: {CANNOT_START}")
         return 1
     print(summary(options.store, filled))
     return 0

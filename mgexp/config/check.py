@@ -7,31 +7,65 @@ from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
 
 from mgexp.config.keys import BY_NAME, FOLD, Config
-from mgexp.config.load import FORMER_KEYS
+from mgexp.config.load import FORMER_KEYS, flatten
 from mgexp.config.values import as_lists
 from mgexp.run.files import json_line
 
 RESNETS = ("I3D", "C2D", "Slow", "TSM")
 MOMENTUM, ADAM, PMD = ("sgd", "lars"), ("adamw", "lamb", "pmd_lamb"), ("pmd_lamb",)
-READ_BY = {
-    "MOMENTUM": MOMENTUM,
-    "NESTEROV": MOMENTUM,
-    "TRUST_COEFFICIENT": ("lars",),
-    "BETAS": ADAM,
-    "EPS": ADAM,
-    "PMD_PERIOD": PMD,
-    "PMD_CURVE": PMD,
+OUR_OPTIMIZERS = MOMENTUM + ADAM
+OFFICIAL = ("kinetics", "ssv2", "charades", "ucf101", "hmdb51")
+
+READ_WITH = {
+    "DATA.CLASSES": ("DATA.FORMAT", ("list", "rawframes", "kinetics", "ssv2", "ucf101", "folders")),
+    "DATA.PATH_PREFIX": ("DATA.FORMAT", ("list", "rawframes", *OFFICIAL)),
+    "DATA.PATH_LABEL_SEPARATOR": ("DATA.FORMAT", ("list", "rawframes")),
+    "SOLVER.GAMMA": ("SOLVER.LR_POLICY", ("steps_with_relative_lrs",)),
+    "SOLVER.COSINE_END_LR": ("SOLVER.LR_POLICY", ("cosine",)),
+    "SOLVER.COSINE_AFTER_WARMUP": ("SOLVER.LR_POLICY", ("cosine",)),
+    "MULTIGRID.NOISE_SCALE": ("MULTIGRID.LR_SCALING", ("noise",)),
+    "MULTIGRID.CLIP_SECONDS": ("MULTIGRID.BATCH_RATIO", ("measured",)),
+    "MODEL.LABEL_SMOOTHING": ("MODEL.LOSS_FUNC", ("cross_entropy",)),
+    "SOLVER.MOMENTUM": ("SOLVER.OPTIMIZING_METHOD", MOMENTUM),
+    "SOLVER.NESTEROV": ("SOLVER.OPTIMIZING_METHOD", MOMENTUM),
+    "SOLVER.TRUST_COEFFICIENT": ("SOLVER.OPTIMIZING_METHOD", ("lars",)),
+    "SOLVER.BETAS": ("SOLVER.OPTIMIZING_METHOD", ADAM),
+    "SOLVER.EPS": ("SOLVER.OPTIMIZING_METHOD", ADAM),
+    "SOLVER.PMD_PERIOD": ("SOLVER.OPTIMIZING_METHOD", PMD),
+    "SOLVER.PMD_CURVE": ("SOLVER.OPTIMIZING_METHOD", PMD),
 }
-"""For each of these keys of SOLVER: the optimizers (values of SOLVER.OPTIMIZING_METHOD) that read it."""
-
-
-OUR_OPTIMIZERS = ("sgd", *sorted({method for methods in READ_BY.values() for method in methods}))
+"""For each of these keys: the key that decides whether it is read, and the values with which it is."""
 
 
 def cross_problems(cfg: Config) -> list[str]:
     """List every problem between keys that can be found without data and without a schedule."""
-    parts = (_model_problems, _list_problems, _clip_problems, _augment_problems, _solver_problems)
+    parts = (
+        *(_model_problems, _list_problems, _clip_problems, _augment_problems),
+        *(stage_problems, _solver_problems, _unread_problems),
+    )
     return [problem for part in parts for problem in part(cfg)]
+
+
+def _unread_problems(cfg: Config) -> Iterator[str]:
+    values = dict(flatten(cfg))
+    for key, (deciding, readers) in READ_WITH.items():
+        value = values[deciding]
+        # What an optimizer of the user reads is unknown.
+        is_custom = deciding == "SOLVER.OPTIMIZING_METHOD" and value not in OUR_OPTIMIZERS
+        if value not in readers and not is_custom:
+            with_these = f"{deciding} = {value}, but with {', '.join(readers)}"
+            yield from _unread(key, values[key], with_these)
+
+
+def _unread(key: str, value: object, with_these: str) -> Iterator[str]:
+    """Yield a problem if ``key``, which is not read, has another value than its default.
+
+    People would believe that the value had an effect.
+    """
+    default = BY_NAME[key].default
+    if value != default:
+        given, usual = as_lists(value), as_lists(default)
+        yield f"{key} = {given} is not read with {with_these}: leave it at {usual!r}"
 
 
 def _model_problems(cfg: Config) -> Iterator[str]:
@@ -53,7 +87,7 @@ def _model_problems(cfg: Config) -> Iterator[str]:
     if cfg.TRAIN.ACTIVATION_CHECKPOINTING and cfg.TRAIN.COMPILE != "off":
         yield (
             f"TRAIN.COMPILE = {cfg.TRAIN.COMPILE} with TRAIN.ACTIVATION_CHECKPOINTING = True: torch cannot "
-            "compile blocks that are computed twice; set TRAIN.COMPILE off or TRAIN.ACTIVATION_CHECKPOINTING False"
+            "compile blocks that are computed twice"
         )
     format_, loss = cfg.DATA.FORMAT, cfg.MODEL.LOSS_FUNC
     is_ours = loss in {"cross_entropy", "bce_logit"}
@@ -64,37 +98,14 @@ def _model_problems(cfg: Config) -> Iterator[str]:
         )
 
 
-def _unread(key: str, value: object, deciding: str, remedy: str = "") -> Iterator[str]:
-    """Yield a problem if ``key``, which ``deciding`` leaves without an effect, does not have its default.
-
-    People would believe that the value had an effect. ``remedy``: what else they could do.
-    """
-    default = BY_NAME[key].default
-    if value != default:
-        given, usual = (
-            f"{number:g}" if isinstance(number, float) else number for number in (value, default)
-        )
-        usual = repr(usual) if usual == " " else usual
-        leave = f"leave it at {usual}" if usual not in {"", ()} else "leave it empty"
-        yield f"{key} = {as_lists(given)} is not read with {deciding}: {leave}{remedy}"
-
-
 def _list_problems(cfg: Config) -> Iterator[str]:
-    data, format_ = cfg.DATA, f"DATA.FORMAT = {cfg.DATA.FORMAT}"
-    if data.FORMAT in {"charades", "hmdb51"}:
-        yield from _unread("DATA.CLASSES", data.CLASSES, format_)
-    if data.FORMAT == "folders":
-        yield from _unread("DATA.PATH_PREFIX", data.PATH_PREFIX, format_)
-    if data.FORMAT not in {"list", "rawframes"}:
-        yield from _unread("DATA.PATH_LABEL_SEPARATOR", data.PATH_LABEL_SEPARATOR, format_)
+    data = cfg.DATA
     for key, path in (("TRAIN_LIST", data.TRAIN_LIST), ("VAL_LIST", data.VAL_LIST)):
-        if path and data.NUM_FOLDS and FOLD not in path:
+        if path and (FOLD in path) != bool(data.NUM_FOLDS):
             yield (
-                f"DATA.{key} = {path} is the same in all folds of DATA.NUM_FOLDS = {data.NUM_FOLDS}: write {FOLD} "
-                "where the number of the fold belongs, or set DATA.NUM_FOLDS 0"
+                f"DATA.{key} = {path} with DATA.NUM_FOLDS = {data.NUM_FOLDS}: lists have {FOLD} in their names "
+                "where there are folds, and only there"
             )
-        elif FOLD in path and not data.NUM_FOLDS:
-            yield f"DATA.{key} = {path} names a list for each fold: set DATA.NUM_FOLDS to their number"
     if data.FORMAT == "hmdb51" and data.VAL_LIST and data.TRAIN_LIST not in {"", data.VAL_LIST}:
         yield (
             f"DATA.VAL_LIST = {data.VAL_LIST} is not DATA.TRAIN_LIST = {data.TRAIN_LIST}: split files of "
@@ -104,24 +115,20 @@ def _list_problems(cfg: Config) -> Iterator[str]:
 
 def _clip_problems(cfg: Config) -> Iterator[str]:
     data, shortest = cfg.DATA, cfg.DATA.TRAIN_JITTER_SCALES[0]
+    areas, aspects = data.TRAIN_JITTER_SCALES_RELATIVE, data.TRAIN_JITTER_ASPECT_RELATIVE
     # The short side of a video is drawn from the jitter scales, and then the crop is cut out of the resized
     # picture.
-    if shortest < data.TRAIN_CROP_SIZE and not data.TRAIN_JITTER_SCALES_RELATIVE:
+    if shortest < data.TRAIN_CROP_SIZE and not areas:
         yield (
             f"DATA.TRAIN_JITTER_SCALES starts at {shortest} pixels, less than "
-            f"DATA.TRAIN_CROP_SIZE = {data.TRAIN_CROP_SIZE}: no crop fits; raise the first or lower the second"
+            f"DATA.TRAIN_CROP_SIZE = {data.TRAIN_CROP_SIZE}: no crop fits"
         )
-    relative = {
-        name: getattr(data, name)
-        for name in ("TRAIN_JITTER_SCALES_RELATIVE", "TRAIN_JITTER_ASPECT_RELATIVE")
-    }
-    if any(relative.values()) and not all(relative.values()):
-        lacking, given = sorted(relative, key=lambda name: bool(relative[name]))
+    if bool(areas) != bool(aspects):
         yield (
-            f"DATA.{given} = {list(relative[given])} without DATA.{lacking}: a crop of a random area needs both, "
-            "such as [0.08, 1.0] and [0.75, 1.3333]"
+            f"DATA.TRAIN_JITTER_SCALES_RELATIVE = {list(areas)} and DATA.TRAIN_JITTER_ASPECT_RELATIVE = "
+            f"{list(aspects)}: a crop of a random area needs both, such as [0.08, 1.0] and [0.75, 1.3333]"
         )
-    if all(relative.values()):
+    elif areas:
         deciding = "DATA.TRAIN_JITTER_SCALES_RELATIVE"
         yield from _unread("DATA.INV_UNIFORM_SAMPLE", data.INV_UNIFORM_SAMPLE, deciding)
     if data.TEMPORAL_GRID == "segments" and cfg.TEST.NUM_ENSEMBLE_VIEWS > 1:
@@ -139,12 +146,8 @@ def _clip_problems(cfg: Config) -> Iterator[str]:
 def _augment_problems(cfg: Config) -> Iterator[str]:
     aug = cfg.AUG
     if not aug.RANDAUGMENT_OPS:
-        yield from _unread(
-            "AUG.RANDAUGMENT_MAGNITUDE",
-            aug.RANDAUGMENT_MAGNITUDE,
-            "AUG.RANDAUGMENT_OPS = 0",
-            ", or set AUG.RANDAUGMENT_OPS to 1 or more",
-        )
+        key, deciding = "AUG.RANDAUGMENT_MAGNITUDE", "AUG.RANDAUGMENT_OPS = 0"
+        yield from _unread(key, aug.RANDAUGMENT_MAGNITUDE, deciding)
     # The strengths of coarse clips change by up to this factor, and the products must be legal too.
     strength = aug.COARSE_STRENGTH
     strengths = {
@@ -152,17 +155,14 @@ def _augment_problems(cfg: Config) -> Iterator[str]:
         "COLOR_JITTER": aug.COLOR_JITTER,
         "RE_PROB": aug.RE_PROB,
     }
-    if strength != 1 and not any(strengths.values()):
-        yield (
-            f"AUG.COARSE_STRENGTH = {strength:g} has nothing to change: set AUG.RANDAUGMENT_OPS, AUG.COLOR_JITTER "
-            "or AUG.RE_PROB, or leave it at 1"
-        )
+    if not any(strengths.values()):
+        yield from _unread("AUG.COARSE_STRENGTH", strength, "all augmentation off")
     for name, value in strengths.items():
         legal = BY_NAME[f"AUG.{name}"].legal
         if not legal.allows(value * strength):
             yield (
                 f"AUG.{name} = {value:g} times AUG.COARSE_STRENGTH = {strength:g} is {value * strength:g} for the "
-                f"coarsest clips; it takes {legal.words}: lower one of them"
+                f"coarsest clips; it takes {legal.words}"
             )
     if aug.RE_PROB and not all(0 <= value <= 1 for value in cfg.DATA.MEAN):
         yield (
@@ -176,10 +176,7 @@ def stage_problems(cfg: Config) -> Iterator[str]:
     solver = cfg.SOLVER
     total = f"SOLVER.MAX_EPOCH = {solver.MAX_EPOCH:g}"
     if solver.STEPS[-1] >= solver.MAX_EPOCH:
-        yield (
-            f"SOLVER.STEPS ends with epoch {solver.STEPS[-1]:g}, not before {total}: lower the epochs of STEPS or "
-            "raise MAX_EPOCH"
-        )
+        yield f"SOLVER.STEPS = {list(solver.STEPS)} does not end before {total}: scale both alike"
     if cfg.MULTIGRID.LONG_CYCLE and cfg.MULTIGRID.FINE_TUNING and len(solver.STEPS) < 2:
         yield (
             "MULTIGRID.LONG_CYCLE needs at least two stages: give SOLVER.STEPS a second epoch "
@@ -190,44 +187,17 @@ def stage_problems(cfg: Config) -> Iterator[str]:
 
 
 def _solver_problems(cfg: Config) -> Iterator[str]:
-    solver, method = cfg.SOLVER, cfg.SOLVER.OPTIMIZING_METHOD
-    yield from stage_problems(cfg)
-    if solver.LR_POLICY != "cosine":
-        deciding, remedy = f"SOLVER.LR_POLICY = {solver.LR_POLICY}", ", or set LR_POLICY cosine"
-        yield from _unread("SOLVER.COSINE_END_LR", solver.COSINE_END_LR, deciding, remedy)
-        yield from _unread(
-            "SOLVER.COSINE_AFTER_WARMUP", solver.COSINE_AFTER_WARMUP, deciding, remedy
-        )
-    else:
-        yield from _unread("SOLVER.GAMMA", solver.GAMMA, "SOLVER.LR_POLICY = cosine")
+    solver = cfg.SOLVER
     warms_up = solver.WARMUP_EPOCHS or solver.WARMUP_STEPS
     if warms_up and solver.WARMUP_START_LR > solver.BASE_LR:
         yield (
-            f"SOLVER.WARMUP_START_LR = {solver.WARMUP_START_LR:g} is above SOLVER.BASE_LR = {solver.BASE_LR:g}: a "
-            "warm-up rises; lower WARMUP_START_LR"
+            f"SOLVER.WARMUP_START_LR = {solver.WARMUP_START_LR:g} is above SOLVER.BASE_LR = {solver.BASE_LR:g}: "
+            "a warm-up rises"
         )
-    grid = cfg.MULTIGRID
-    if grid.LR_SCALING != "noise":
-        deciding = f"MULTIGRID.LR_SCALING = {grid.LR_SCALING}"
-        remedy = ", or set LR_SCALING noise"
-        yield from _unread("MULTIGRID.NOISE_SCALE", grid.NOISE_SCALE, deciding, remedy)
-    if grid.BATCH_RATIO != "measured":
-        deciding = f"MULTIGRID.BATCH_RATIO = {grid.BATCH_RATIO}"
-        remedy = ", or set BATCH_RATIO measured"
-        yield from _unread("MULTIGRID.CLIP_SECONDS", grid.CLIP_SECONDS, deciding, remedy)
-    if cfg.MODEL.LABEL_SMOOTHING and cfg.MODEL.LOSS_FUNC != "cross_entropy":
-        yield (
-            f"MODEL.LABEL_SMOOTHING = {cfg.MODEL.LABEL_SMOOTHING:g} is of MODEL.LOSS_FUNC cross_entropy, not of "
-            f"{cfg.MODEL.LOSS_FUNC}: set it to 0"
-        )
-    for name, methods in READ_BY.items():
-        if method in OUR_OPTIMIZERS and method not in methods:
-            deciding = f"SOLVER.OPTIMIZING_METHOD = {method}, but with {' and '.join(methods)}"
-            yield from _unread(f"SOLVER.{name}", getattr(solver, name), deciding)
     # torch's SGD refuses this too, but only when it is made, which is after the lists are read and the network
     # is built.
-    if method in MOMENTUM and solver.NESTEROV and solver.MOMENTUM == 0:
-        yield "SOLVER.NESTEROV needs SOLVER.MOMENTUM > 0; set NESTEROV False"
+    if solver.OPTIMIZING_METHOD in MOMENTUM and solver.NESTEROV and solver.MOMENTUM == 0:
+        yield "SOLVER.NESTEROV needs SOLVER.MOMENTUM > 0"
 
 
 KEYS_WITHOUT_EFFECT_ON_RESULT = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -63,12 +62,8 @@ def _sections(only: str = "") -> Iterator[tuple[str, str, list[Key]]]:
     names = list(dict.fromkeys(key.name.rpartition(".")[0] for key in BY_NAME.values()))
     wanted = only.upper().rstrip(".")
     if wanted and wanted not in names:
-        near = difflib.get_close_matches(wanted, names, n=1)
-        nearest = f"; nearest: {near[0]}" if near else ""
-        known = ", ".join(name for name in names if name)
-        raise InputError(
-            [f"--list-keys {only}: there is no such section{nearest}; there are {known}"]
-        )
+        known = ", ".join(filter(None, names))
+        raise InputError([f"--list-keys {only}: there is no such section; there are {known}"])
     for name in [wanted] if wanted else names:
         about = getattr(tree, name).__doc__ if name else "Keys that lie in no section."
         keys = [key for key in BY_NAME.values() if key.name.rpartition(".")[0] == name]

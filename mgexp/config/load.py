@@ -14,16 +14,9 @@ from typing import Any
 import yaml
 
 from mgexp.config.keys import BY_NAME, FOLD, Config, MvitKeys, VitKeys, default_config
-from mgexp.config.values import EXPERIMENTS, as_lists, from_text, is_text, parse_yaml, read_yaml
+from mgexp.config.values import EXPERIMENTS, as_lists, from_text, is_text, read_yaml
 from mgexp.errors import InputError
-from mgexp.run.files import is_file
 from mgexp.text import escaped, shown
-
-MAX_NAME = 80
-"""The characters of an unknown name that a message shows, and that are compared with the names of keys."""
-MAX_FILE_KEYS = 1000
-"""The most keys that a file may set. Far fewer exist, but each unknown key is compared with all names, so a larger
-file would take too long."""
 
 FORMER_KEYS = frozenset({"DATA.DECODING_BACKEND"})
 """Keys of earlier versions that changed no result. Files that set them, as in the folder of an older run, are read
@@ -39,15 +32,12 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
 
 
 def read_config(path: Path | str, *overrides: Sequence[str]) -> tuple[Config, list[str]]:
-    """Load the configuration and list the problems. A key with a problem gets its default.
+    """Load the configuration and list the problems of its keys. A key with a problem gets its default.
 
     Each of ``overrides`` is KEY VALUE KEY VALUE …, with each key once. Later ones replace earlier ones, and all of
-    them the values of a file.
+    them the values of a file. Raises InputError for a file that cannot be read.
     """
-    values, problems = file_values(Path(path))
-    # Without its file, most keys would be missing too.
-    if not is_file(Path(path)):
-        raise InputError(problems)
+    values, problems = file_values(Path(path)), list[str]()
     types = {name: key.type for name, key in BY_NAME.items()}
     pairs: dict[str, Any] = {}
     for texts in overrides:
@@ -60,15 +50,13 @@ def read_config(path: Path | str, *overrides: Sequence[str]) -> tuple[Config, li
             if given is values and name in FORMER_KEYS:
                 continue
             if name not in BY_NAME:
-                known = escaped(name[:MAX_NAME]) + ("…" if len(name) > MAX_NAME else "")
-                problems.append(f"{where}: there is no key {known}{_nearest(name)}")
+                problems.append(f"{where}: there is no key {escaped(name)}{_nearest(name)}")
                 continue
             try:
                 # A bad value leaves the default, so that one start finds all other problems too.
                 chosen[name] = BY_NAME[name].read(value)
             except ValueError as error:
                 problems.append(f"{where}: {name} = {shown(value)} {error}")
-    problems += _stages_left_behind(path, values, pairs, chosen)
     return config_of(chosen), problems
 
 
@@ -87,63 +75,26 @@ def read_pairs(
     return values, problems
 
 
-def _stages_left_behind(
-    path: Path | str, values: Mapping[str, Any], pairs: Mapping[str, Any], chosen: dict[str, Any]
-) -> Iterator[str]:
-    """Yield a problem if the command line sets SOLVER.MAX_EPOCH alone, to less than the stages of the file need.
+def file_values(path: Path) -> dict[str, Any]:
+    """Read a YAML file and its bases as values by dotted names. Do not check them. Raises InputError.
 
-    The problem has the pairs that scale the stages too. ``chosen`` gets the file's MAX_EPOCH back, so that the
-    stages are no second problem.
+    The configuration of an older run may have keys that no longer exist, so the values are no Config.
     """
-    total, steps, warmup = "SOLVER.MAX_EPOCH", "SOLVER.STEPS", "SOLVER.WARMUP_EPOCHS"
-    now, stages = (chosen.get(name, BY_NAME[name].default) for name in (total, steps))
-    if total not in pairs or steps in pairs or now > stages[-1]:
-        return
     try:
-        was = BY_NAME[total].read(values[total]) if total in values else BY_NAME[total].default
-    except ValueError:
-        # The value of the file is a problem already, and no epochs to scale from.
-        return
-    pairs_to_type = [
-        f"{total} {now:g} {steps} '{[_shortened(epoch * now / was) for epoch in stages]}'"
-    ]
-    if warmup not in pairs and chosen.get(warmup):
-        pairs_to_type.append(f"{warmup} {_shortened(chosen[warmup] * now / was):g}")
-    chosen[total] = was
-    before = [_shortened(epoch) for epoch in stages]
-    yield (
-        f"{total} = {now:g} ends before the last stage: {path} has {steps} = {before} of {was:g} epochs. "
-        f"To scale the stages with it, type: {' '.join(pairs_to_type)}"
-    )
-
-
-def _shortened(number: float) -> float:
-    """Round to six digits, and write whole numbers without a point."""
-    return int(number) if number == int(number) else float(f"{number:.6g}")
-
-
-def file_values(path: Path) -> tuple[dict[str, Any], list[str]]:
-    """Read a YAML file and its bases as values by dotted names, which may be unknown keys. List the problems."""
-    if not is_file(path):
-        problem = "is a folder" if path.is_dir() else "does not exist"
-        return {}, [f"{path} {problem}: --cfg takes a YAML file, such as those in experiments/"]
-    try:
-        values = dict(flatten(read_yaml(path)))
+        return dict(flatten(read_yaml(path)))
     except RecursionError:
-        return {}, [f"{path}: its _BASE_ leads back to the file itself, or to too many files"]
+        problem = ": its _BASE_ leads back to the file itself, or to too many files"
     except OSError as error:
         base = "" if error.filename == str(path) else f": its _BASE_ {error.filename}"
-        return {}, [f"{path}{base} cannot be read: {error.strerror}"]
+        problem = f"{base} cannot be read: {error.strerror}"
     except ValueError as error:
-        return {}, [f"{path} is not a YAML file of configuration keys: {error}"]
-    if len(values) > MAX_FILE_KEYS:
-        return {}, [f"{path} sets {len(values)} keys: there are {len(BY_NAME)}"]
-    return values, []
+        problem = f" is not a YAML file of configuration keys: {error}"
+    raise InputError([f"{path}{problem}"])
 
 
 def _nearest(name: str) -> str:
     """Name the keys that are most like a misspelt name: in the whole name, or in its last part."""
-    name = name[:MAX_NAME].upper()
+    name = name.upper()
     if any(known.startswith(f"{name}.") for known in BY_NAME):
         return ", which is a section: give it keys, or remove it"
     whole = difflib.get_close_matches(name, BY_NAME, n=3, cutoff=0.6)
@@ -200,21 +151,6 @@ def flatten(tree: Config | Mapping[str, Any], prefix: str = "") -> Iterator[tupl
 def to_yaml(cfg: Config) -> str:
     """Write the whole configuration as YAML that ``load_config`` reads back."""
     return yaml.safe_dump(as_lists(dataclasses.asdict(cfg)), sort_keys=False, allow_unicode=True)
-
-
-def from_yaml(path: Path) -> dict[str, Any]:
-    """Read the file of ``to_yaml`` in a run folder as values by dotted names. Do not check them.
-
-    Raises InputError if the file is not such a configuration.
-    """
-    # A run of an older version may have keys that no longer exist, so the values are no Config.
-    try:
-        tree = parse_yaml(path.read_text(encoding="utf-8"))
-        if not isinstance(tree, Mapping):
-            raise ValueError(f"it holds {shown(tree)}")
-        return dict(flatten(tree))
-    except (OSError, ValueError) as error:
-        raise InputError([f"{path} is not the configuration of a run: {error}"]) from error
 
 
 def experiment_name(path: Path) -> str:

@@ -28,8 +28,8 @@ MAX_ITEMS = 1000
 """The most items of a list. Assumption: no schedule has so many stages."""
 MAX_LITERAL_CHARS = 10_000
 """The most characters of a value that is not text."""
-MAX_YAML_BYTES = 2**17
-"""The most bytes of a file or value. The whole configuration of a run has 6,000."""
+MAX_YAML_CHARS = 2**17
+"""The most characters of a file or value. The whole configuration of a run has 6,000."""
 MAX_FILES = 50
 """The most files of one configuration. ``_BASE_`` may name several files, and each of them may name more."""
 BASE_KEY = "_BASE_"
@@ -168,7 +168,8 @@ class PlainLoader(yaml.SafeLoader):
 
 def parse_yaml(text: str) -> object:
     """Parse plain YAML. Raises a ValueError whose message has one line."""
-    _check_size(len(text))
+    if len(text) > MAX_YAML_CHARS:
+        raise ValueError(f"is larger than {MAX_YAML_CHARS:,} characters")
     try:
         return yaml.load(text, Loader=PlainLoader)
     except RecursionError:
@@ -176,11 +177,6 @@ def parse_yaml(text: str) -> object:
     # PyYAML raises KeyError, AttributeError and others for damaged dates, numbers and tags.
     except Exception as error:
         raise ValueError(" ".join(str(error).split()) or type(error).__name__) from error
-
-
-def _check_size(num: int) -> None:
-    if num > MAX_YAML_BYTES:
-        raise ValueError(f"is larger than {MAX_YAML_BYTES:,} bytes, the most that is read")
 
 
 def read_yaml(path: Path, opened: list[Path] | None = None) -> dict[str, Any]:
@@ -198,13 +194,9 @@ def read_yaml(path: Path, opened: list[Path] | None = None) -> dict[str, Any]:
         raise RecursionError
     if not is_file(path):
         raise OSError(0, "Not a regular file" if is_there(path) else "No such file", str(path))
-    # One byte more than the limit is enough to see that a file is too large.
-    with path.open("rb") as file:
-        data = file.read(MAX_YAML_BYTES + 1)
     try:
-        _check_size(len(data))
         # Editors on Windows may begin a file with a mark, which "utf-8-sig" removes.
-        tree = parse_yaml(data.decode("utf-8-sig"))
+        tree = parse_yaml(path.read_text(encoding="utf-8-sig"))
         if not isinstance(tree, dict):
             raise ValueError(f"it holds {shown(tree)}")
         bases = tree.pop(BASE_KEY, [])

@@ -5,22 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from mgexp.errors import listed, raise_problems
+from mgexp.errors import InputError, listed, raise_problems
 from mgexp.run.files import is_file, is_there
 from mgexp.text import counted, shown
-
-
-@dataclass(frozen=True)
-class Classes:
-    """The classes. ``numbers``: name → number, from 0 without gaps. ``problems``: a message for each fault."""
-
-    numbers: Mapping[str, int]
-    problems: tuple[str, ...] = ()
-
 
 NUMBERED = re.compile(r"([0-9]{1,9})\s+(.+)")
 """A line "number name". With more than nine digits, Python may refuse or take long to convert the number."""
@@ -34,15 +24,15 @@ def class_list(names: Sequence[str]) -> str:
     return "".join(f"{name}\n" for name in names)
 
 
-def read_text(path: Path, what: str = "list file") -> tuple[str, list[str]]:
-    """Read a UTF-8 file, with or without a byte order mark; return its text and what is wrong with the file."""
+def read_text(path: Path, what: str = "list file") -> str:
+    """Read a UTF-8 file, with or without a byte order mark. Raises InputError."""
     if not is_file(path):
         problem = "is not a file" if is_there(path) else "does not exist"
-        return "", [f"{what} {path.absolute()} {problem}"]
+        raise InputError([f"{what} {path.absolute()} {problem}"])
     try:
-        return path.read_bytes().decode("utf-8-sig"), []
+        return path.read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        return "", [f"{what} {path} cannot be read: {error}"]
+        raise InputError([f"{what} {path} cannot be read: {error}"]) from error
 
 
 def read_class_names(path: Path) -> tuple[str, ...]:
@@ -50,12 +40,10 @@ def read_class_names(path: Path) -> tuple[str, ...]:
 
     The number of classes is unknown here, so an empty line before a name is an error: it may be a lost name.
     """
-    classes = read_classes(path, None)
-    raise_problems(classes.problems)
-    return tuple(sorted(classes.numbers, key=classes.numbers.__getitem__))
+    return tuple(read_classes(path, None))
 
 
-def read_classes(path: Path, num_classes: int | None) -> Classes:
+def read_classes(path: Path, num_classes: int | None) -> dict[str, int]:
     """Read the classes from a JSON or text file in UTF-8. Byte order mark and Windows line ends are fine.
 
     JSON: an object ``{"name": number}``, where the number may be text. Something-Something's labels.json and
@@ -63,49 +51,46 @@ def read_classes(path: Path, num_classes: int | None) -> Classes:
     Text: a name per line, numbered from 0. If every line starts with a number, as in classInd.txt of UCF-101,
     it is ``number name``, and the least number is class 0. Blank lines are skipped.
     There must be ``num_classes`` different names (None: at least one), and their numbers must have no gap.
+    Returns name → number, in the order of the numbers. Raises InputError.
     """
-    text, problems = read_text(path, "class list")
-    if not problems and path.suffix.lower() == ".json":
-        entries, problems = _json_entries(text, path)
-    else:
-        whole = [line.strip() for line in text.strip().splitlines()]
-        if num_classes is None and "" in whole:
-            place = f"a line before {shown(whole[whole.index('') + 1])} is empty"
-            problems = [f"class list {path}: {place}"]
-        lines = [line for line in whole if line]
-        matches = [NUMBERED.fullmatch(line) for line in lines]
-        # If one line has no number, all lines are names: a class may be called "100 metres".
-        entries = [(match[2], int(match[1])) for match in matches if match]
-        if len(entries) < len(lines):
-            entries = [(name, number) for number, name in enumerate(lines)]
-    if problems:
-        return Classes({}, tuple(problems))
-    first = min((number for _, number in entries), default=0)
-    numbers = {name: number - first for name, number in entries}
-    return Classes(numbers, tuple(_problems(entries, str(path), num_classes)))
+    text = read_text(path, "class list")
+    if path.suffix.lower() == ".json":
+        return _numbered(_json_entries(text, path), str(path), num_classes)
+    whole = [line.strip() for line in text.strip().splitlines()]
+    if num_classes is None and "" in whole:
+        place = f"a line before {shown(whole[whole.index('') + 1])} is empty"
+        raise InputError([f"class list {path}: {place}"])
+    lines = [line for line in whole if line]
+    matches = [NUMBERED.fullmatch(line) for line in lines]
+    # If one line has no number, all lines are names: a class may be called "100 metres".
+    entries = [(match[2], int(match[1])) for match in matches if match]
+    if len(entries) < len(lines):
+        entries = [(name, number) for number, name in enumerate(lines)]
+    return _numbered(entries, str(path), num_classes)
 
 
-def number_classes(names: Sequence[str], source: str, num_classes: int) -> Classes:
+def number_classes(names: Iterable[str], source: str, num_classes: int) -> dict[str, int]:
     """Number the classes in the order of their names. Messages name ``source``, where the names come from.
 
     There must be ``num_classes`` names: if one were missing, all classes after it would get wrong numbers.
     """
     entries = [(name, number) for number, name in enumerate(sorted(names))]
-    return Classes(dict(entries), tuple(_problems(entries, source, num_classes)))
+    return _numbered(entries, source, num_classes)
 
 
-def _json_entries(text: str, path: Path) -> tuple[list[tuple[str, int]], list[str]]:
+def _json_entries(text: str, path: Path) -> list[tuple[str, int]]:
     try:
         # Objects are read as lists of pairs, because a dict would forget a name that comes twice.
         pairs = json.loads(text, object_pairs_hook=list)
     except (ValueError, RecursionError) as error:
-        return [], [f"class list {path} is not JSON: {error}"]
+        raise InputError([f"class list {path} is not JSON: {error}"]) from error
     try:
         if not all(isinstance(pair, tuple) for pair in pairs):
             raise ValueError
-        return [(name.strip('"'), _whole(number)) for name, number in pairs], []
-    except (TypeError, ValueError, AttributeError):
-        return [], [f"class list {path} is no object of names and whole numbers"]
+        return [(name.strip('"'), _whole(number)) for name, number in pairs]
+    except (TypeError, ValueError, AttributeError) as error:
+        problem = f"class list {path} is no object of names and whole numbers"
+        raise InputError([problem]) from error
 
 
 def _whole(value: object) -> int:
@@ -115,16 +100,20 @@ def _whole(value: object) -> int:
     raise ValueError
 
 
-def _problems(
+def _numbered(
     entries: Sequence[tuple[str, int]], source: str, num_classes: int | None
-) -> Iterator[str]:
+) -> dict[str, int]:
     names, numbers = [name for name, _ in entries], sorted(number for _, number in entries)
+    problems = []
     repeated = [name for name, times in Counter(names).items() if times > 1]
+    first = numbers[0] if numbers else 0
     if repeated:
-        yield f"classes of {source}: {listed(repeated)}: named twice"
-    elif numbers != [numbers[0] + position for position in range(len(numbers))]:
-        yield f"classes of {source}: numbers {shown(numbers)} have a gap or repeat"
-    if num_classes is None and not names:
-        yield f"class list {source} is empty"
-    elif num_classes is not None and len(names) != num_classes:
-        yield f"classes of {source}: {counted(len(names), 'name')}, but MODEL.NUM_CLASSES = {num_classes}"
+        problems.append(f"classes of {source}: {listed(repeated)}: named twice")
+    elif numbers != [first + position for position in range(len(numbers))]:
+        problems.append(f"classes of {source}: numbers {shown(numbers)} have a gap or repeat")
+    is_complete = len(names) == num_classes if num_classes else bool(names)
+    if not is_complete:
+        wanted = f", but MODEL.NUM_CLASSES = {num_classes}" if num_classes else ""
+        problems.append(f"classes of {source}: {counted(len(names), 'name')}{wanted}")
+    raise_problems(problems)
+    return {name: number - first for name, number in sorted(entries, key=lambda entry: entry[1])}

@@ -333,21 +333,17 @@ class TrainingClips(Dataset[Clip]):
 def collate(clips: Sequence[Clip]) -> Batch:
     """Make one batch of finished clips of one shape. If one clip has no frames, the batch has no clips at all."""
     batch = collate_without_pixels(clips)
-    if not has_all(clips):
+    if not len(batch.labels):
         return batch
     # Channels are last in the stack: the permuted view is channels_last_3d without a copy.
     return replace(batch, clips=torch.stack([clip.frames for clip in clips]).permute(0, 4, 1, 2, 3))
-
-
-def has_all(clips: Sequence[Clip]) -> bool:
-    return all(len(clip.frames) for clip in clips)
 
 
 def collate_without_pixels(clips: Sequence[Clip]) -> Batch:
     """Make a batch of everything but the pixels. If one clip has no frames, the batch has no labels either."""
     unusable = tuple(failure for clip in clips for failure in clip.unusable)
     none = torch.empty(0, 3, 0, 0, 0, dtype=torch.uint8)
-    if not has_all(clips):
+    if not all(len(clip.frames) for clip in clips):
         return Batch(none, torch.empty(0, dtype=torch.long), unusable)
     flipped = [clip.flipped for clip in clips]
     return Batch(

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 from mgexp.data.records import Record, VideoList
-from mgexp.text import counted, is_plain, shown
-from mgexp.video.paths import are_usable
+from mgexp.errors import listed
+from mgexp.text import is_plain, shown
+from mgexp.video.paths import first_usable
 
 ENDINGS = (
     *(".3gp", ".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4"),
@@ -88,10 +89,8 @@ def existing_videos(videos: Sequence[Listed], problems: Iterable[str], if_empty:
     unfit = [video.record.path for video in videos if not is_plain(video.record.path)]
     # Such names would break the lines of logs and of a quarantine.
     if unfit:
-        problems.append(
-            f"{counted(len(unfit), 'video has a name', 'videos have names')} with control characters, or bytes "
-            f"that are no UTF-8, such as {shown(unfit[0])}"
-        )
+        names = listed(unfit, 3)
+        problems.append(f"names with control characters, or bytes that are no UTF-8: {names}")
     if not problems and not videos:
         problems.append(if_empty)
     places = []
@@ -101,22 +100,17 @@ def existing_videos(videos: Sequence[Listed], problems: Iterable[str], if_empty:
         # With a slash at its end, a path finds folders only.
         folders = (f"{stem}/" for stem, ending in stems if ending.lower() in ENDINGS)
         places.append((*files, *dict.fromkeys(folders)))
-    existing: dict[int, str] = {}
-    # Turn 0 looks at the usual place of all videos at once. Turn 1 looks at the second place of the
-    # videos that were not found, and so on. The look-ups of a turn run in parallel, and most lists
-    # need a single turn.
-    for turn in range(max(map(len, places), default=0)):
-        left = [i for i in range(len(places)) if i not in existing and turn < len(places[i])]
-        usable = are_usable([places[i][turn] for i in left])
-        existing |= {
-            i: places[i][turn].rstrip("/") for i, good in zip(left, usable, strict=True) if good
-        }
-    everything = [
-        replace(video.record, path=existing.get(i, video.record.path))
-        for i, video in enumerate(videos)
-    ]
-    records = tuple(everything[i] for i in sorted(existing))
-    lost = [i for i in range(len(everything)) if i not in existing]
-    missing = tuple(everything[i].path for i in lost)
-    elsewhere = {everything[i].path: tuple(place.rstrip("/") for place in places[i]) for i in lost}
-    return VideoList(records, missing, tuple(problems), tuple(everything), elsewhere)
+    found = first_usable(places)
+    everything, records, missing = [], [], []
+    elsewhere = {}
+    for video, of_video, place in zip(videos, places, found, strict=True):
+        if place is None:
+            everything.append(video.record)
+            missing.append(video.record.path)
+            elsewhere[video.record.path] = tuple(path.rstrip("/") for path in of_video)
+        else:
+            everything.append(replace(video.record, path=place.rstrip("/")))
+            records.append(everything[-1])
+    return VideoList(
+        *(tuple(records), tuple(missing), tuple(problems), tuple(everything)), places=elsewhere
+    )

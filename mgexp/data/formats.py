@@ -30,7 +30,9 @@ from mgexp.data.entries import (
     parse_entries,
 )
 from mgexp.data.records import Action, ActionRecord, Split, VideoList, VideoRecord
+from mgexp.errors import InputError, collected, raise_problems
 from mgexp.run.files import is_folder, is_there
+from mgexp.text import shown
 from mgexp.video.frame_folder import is_image
 from mgexp.video.paths import Root
 
@@ -43,7 +45,9 @@ def _read(
     may_repeat: bool = False,
 ) -> VideoList:
     """Read a list file: ``split`` cuts its text into entries, and ``parse`` turns each entry into a video."""
-    text, problems = read_text(list_path)
+    problems: list[str] = []
+    with collected(problems):
+        text = read_text(list_path)
     problems += root_problems(root)
     if problems:
         return VideoList(problems=tuple(problems))
@@ -165,9 +169,7 @@ def read_kinetics(
             re.fullmatch(r"([0-9]{1,6})(?:\.0*)?", row[f"time_{end}"]) for end in ("start", "end")
         ]
         is_training = row.get("split", "").lower() in {"train", "training"}
-        if not label:
-            yield Bad("row without a label", video)
-        elif label not in classes:
+        if label not in classes:
             yield Bad("label of no class", label)
         elif not re.fullmatch(r"[A-Za-z0-9_-]{11}", video):
             yield Bad("youtube_id in another form", video)
@@ -186,15 +188,13 @@ def read_kinetics(
     return _read(list_path, root, split_rows, parse)
 
 
-def kinetics_labels(list_path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the different labels of an official CSV, sorted, and what is wrong with the file."""
-    text, problems = read_text(list_path)
-    if problems:
-        return (), tuple(problems)
-    rows = list(_csv_rows(text, list_path, ("label",)))
+def kinetics_labels(list_path: Path) -> tuple[str, ...]:
+    """Return the different labels of an official CSV, sorted. Raises InputError."""
+    rows = list(_csv_rows(read_text(list_path), list_path, ("label",)))
     bad = [(place, row) for place, row in rows if isinstance(row, Bad)]
+    raise_problems([*bad_messages(bad)])
     labels = {row["label"] for _, row in rows if not isinstance(row, Bad)} - {""}
-    return tuple(sorted(labels)), tuple(bad_messages(bad))
+    return tuple(sorted(labels))
 
 
 def read_ssv2(list_path: Path, root: Path, classes: Mapping[str, int]) -> VideoList:
@@ -228,8 +228,6 @@ def read_ssv2(list_path: Path, root: Path, classes: Mapping[str, int]) -> VideoL
         # isdigit() alone would accept the digits of every script.
         if not (name.isascii() and name.isdigit()):
             yield Bad("entry without an id that is a whole number", name)
-        elif not template:
-            yield Bad("entry without a template", name)
         elif label is None:
             yield Bad("template of no class", template)
         else:
@@ -323,39 +321,43 @@ def read_hmdb51(pattern: Path, root: Path, num_classes: int, split: Split) -> Vi
     Classes are numbered in the order of their names. The file is ``root/CLASS/NAME``. The same video must not
     come twice, and the files must be of one split.
     """
+    problems = [*root_problems(root)]
+    videos: list[Listed] = []
+    bad: BadPlaces = []
+    uses: dict[str, str] = {}
+    with collected(problems):
+        files = hmdb51_files(pattern)
+        labels = number_classes(files, str(pattern), num_classes)
+        for name, path in files.items():
+            parse = partial(_hmdb51_line, Root(root), name, labels[name], uses)
+            in_file, bad_lines = parse_entries(_lines(read_text(path), path), parse)
+            # Videos for the other use are parsed too, so that one message names the faults of all lines.
+            videos += (entry for entry in in_file if uses[entry.record.path] == HMDB51_USE[split])
+            bad += bad_lines
+    if_empty = f"list files {pattern}: no video is marked {HMDB51_USE[split]}"
+    return existing_videos(videos, [*problems, *bad_messages(bad)], if_empty)
+
+
+def hmdb51_files(pattern: Path) -> dict[str, Path]:
+    """Return the split file of each class. Raises InputError if there are none, or files of several splits."""
     try:
         files = sorted(pattern.parent.glob(pattern.name)) if is_folder(pattern.parent) else []
     # An empty pattern raises ValueError, and a name that is too long raises OSError.
     except (OSError, ValueError):
         files = []
-    problems = [*root_problems(root)]
-    if not files:
-        problems.append(f"no file is called {pattern.absolute()}")
     matches = {path: HMDB51_FILE.fullmatch(path.name) for path in files}
-    numbers = sorted({match["number"] for match in matches.values() if match})
-    if len(numbers) > 1:
-        problems.append(f"{pattern} takes files of several splits: {', '.join(numbers)}")
-    if problems:
-        return VideoList(problems=tuple(problems))
-    bad = [
-        (str(path.parent), Bad("file that is not called CLASS_test_splitN.txt", path.name))
+    problems = [
+        f"{path.parent}: file that is not called CLASS_test_splitN.txt: {shown(path.name)}"
         for path, match in matches.items()
         if match is None
     ]
-    class_names = {path: match["class"] for path, match in matches.items() if match}
-    classes = number_classes([*class_names.values()], str(pattern), num_classes)
-    videos: list[Listed] = []
-    uses: dict[str, str] = {}
-    for path, name in class_names.items():
-        text, unreadable = read_text(path)
-        problems += unreadable
-        parse = partial(_hmdb51_line, Root(root), name, classes.numbers[name], uses)
-        in_file, bad_lines = parse_entries(_lines(text, path), parse)
-        # Videos for the other use are parsed too, so that one message names the faults of all lines.
-        videos += (entry for entry in in_file if uses[entry.record.path] == HMDB51_USE[split])
-        bad += bad_lines
-    if_empty = f"list files {pattern}: no video is marked {HMDB51_USE[split]}"
-    return existing_videos(videos, [*problems, *classes.problems, *bad_messages(bad)], if_empty)
+    splits = sorted({match["number"] for match in matches.values() if match})
+    if not files:
+        problems.append(f"no file is called {pattern.absolute()}")
+    if len(splits) > 1:
+        problems.append(f"{pattern} takes files of several splits: {', '.join(splits)}")
+    raise_problems(problems)
+    return {match["class"]: path for path, match in matches.items() if match}
 
 
 def _hmdb51_line(
@@ -382,11 +384,11 @@ def read_folders(folder: Path, classes: Mapping[str, int]) -> VideoList:
     any other file lacks the ending of a video (in small or capital letters), or if a folder has no
     class or no video.
     """
-    _, problems = class_folders(folder)
-    if problems:
-        return VideoList(problems=problems)
     try:
+        class_folders(folder)
         videos, bad = _videos_of_classes(folder, classes)
+    except InputError as error:
+        return VideoList(problems=error.problems)
     except OSError as error:
         return VideoList(problems=(unreadable(error),))
     return existing_videos(videos, bad_messages(bad), f"folder {folder} holds no video")
@@ -409,36 +411,29 @@ def _videos_of_classes(folder: Path, classes: Mapping[str, int]) -> tuple[list[L
         else:
             num_before = len(videos)
             for file in visible_in(path):
-                if file.is_dir() and any(is_image(image.name) for image in file.iterdir()):
-                    videos.append(Listed(VideoRecord(str(file), classes[path.name])))
-                elif file.is_dir():
-                    bad.append((str(path), Bad("folder in the folder of a class", file.name)))
-                elif file.suffix.lower() not in ENDINGS:
-                    bad.append((str(path), Bad("file without the ending of a video", file.name)))
+                if file.is_dir():
+                    what = "folder in the folder of a class"
+                    is_video = any(is_image(image.name) for image in file.iterdir())
                 else:
+                    what = "file without the ending of a video"
+                    is_video = file.suffix.lower() in ENDINGS
+                if is_video:
                     videos.append(Listed(VideoRecord(str(file), classes[path.name])))
+                else:
+                    bad.append((str(path), Bad(what, file.name)))
             if len(videos) == num_before:
                 bad.append((str(folder), Bad("folder without a video", path.name)))
     return videos, bad
 
 
-def class_folders(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of the folders in ``folder`` that are not hidden, and what is wrong with ``folder``."""
+def class_folders(folder: Path) -> tuple[str, ...]:
+    """Return the names of the folders in ``folder`` that are not hidden. Raises InputError."""
     if not (is_folder(folder) and os.access(folder, os.R_OK | os.X_OK)):
         what = "is not a folder that can be read" if is_there(folder) else "does not exist"
-        return (), (f"folder of videos {folder.absolute()} {what}",)
-    return tuple(path.name for path in visible_in(folder) if path.is_dir()), ()
+        raise InputError([f"folder of videos {folder.absolute()} {what}"])
+    return tuple(path.name for path in visible_in(folder) if path.is_dir())
 
 
 def visible_in(folder: Path) -> list[Path]:
     """List what a folder holds in the order of the names, without hidden files such as .DS_Store."""
     return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-
-
-def common_root(folders: Sequence[Path]) -> Path:
-    """Return the absolute folder that holds all ``folders`` of videos, such as data for data/train and data/val.
-
-    The paths in a clip store and in a quarantine are relative to it. Without ``folders`` it is the working folder.
-    """
-    parents = [os.path.dirname(os.path.normpath(folder.absolute())) for folder in folders]  # noqa: PTH120
-    return Path(os.path.commonpath(parents)) if parents else Path.cwd()

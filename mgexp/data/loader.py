@@ -110,8 +110,7 @@ def build_train_loader(
 
     ``failures``: the file with the run's failures of videos; None: none are kept, and no video has a time limit.
     """
-    limit = build_time_limit(cfg, failures) if failures else NO_LIMIT
-    clips = build_training_clips(cfg, records, opener, limit)
+    clips = build_training_clips(cfg, records, opener, build_time_limit(cfg, failures))
     loader: DataLoader[Any] = DataLoader(
         clips,
         batch_sampler=batches,  # type: ignore[arg-type]
@@ -121,8 +120,10 @@ def build_train_loader(
     return loader if clips.finishes else FinishedBatches(loader, device, clips.augment)
 
 
-def build_time_limit(cfg: Config, record: Path) -> TimeLimit:
+def build_time_limit(cfg: Config, record: Path | None) -> TimeLimit:
     """Build the time limit of DATA.VIDEO_TIMEOUT_SECONDS; ``record`` is the file with the run's failures."""
+    if record is None:
+        return NO_LIMIT
     return TimeLimit(cfg.DATA.VIDEO_TIMEOUT_SECONDS, record, frozenset(read_failures(record)))
 
 
@@ -234,7 +235,7 @@ def build_view_loader(
         num_crops=num_crops,
         frame_order=cfg.TEST.FRAME_ORDER,
         opener=opener,
-        limit=TimeLimit(cfg.DATA.VIDEO_TIMEOUT_SECONDS, failures) if failures else NO_LIMIT,
+        limit=build_time_limit(cfg, failures),
     )
     return DataLoader(
         views,

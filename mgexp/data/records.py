@@ -72,8 +72,9 @@ class VideoList:
     """The content of a list file.
 
     ``records``: the videos that exist, in the order of the list.
-    ``missing``: absolute paths of the videos that do not exist as files, or are empty files. The caller decides
-    how many may be missing.
+    ``missing``: absolute paths of the videos that do not exist as files, are empty files, or are quarantined. The
+    caller decides how many may be missing.
+    ``quarantined``: absolute paths of the videos in DATA.QUARANTINE, whether they exist or not.
     ``problems``: a message for each fault of the list itself.
     ``listed``: existing and missing videos in the order of the list, the missing ones at their usual places.
     ``places``: for missing videos, by their usual places, all places where they could have been.
@@ -83,6 +84,7 @@ class VideoList:
     missing: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     listed: tuple[Record, ...] = field(default=(), compare=False, repr=False)
+    quarantined: frozenset[str] = frozenset()
     places: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     @property

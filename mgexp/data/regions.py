@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from mgexp.data.clips import Batch, Change, Clip, collate_without_pixels, finish, has_all
+from mgexp.data.clips import Batch, Change, Clip, collate_without_pixels, finish
 
 SOURCE_SHORT_SIDE = 256
 """Pixels of the short side of a video, or of its copy in a store. Assumption: most copies of Kinetics-400 have it.
@@ -69,7 +69,7 @@ class Regions:
 def collate_regions(clips: Sequence[Clip]) -> Regions | Batch:
     """Make one batch of clips that are not finished. If one clip has no frames, it is a batch without clips."""
     batch = collate_without_pixels(clips)
-    if not has_all(clips):
+    if not len(batch.labels):
         return batch
     frames = [clip.frames for clip in clips]
     pixels = torch.cat([region.flatten() for region in frames])

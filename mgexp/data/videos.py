@@ -42,16 +42,10 @@ def videos_in(
     other classes than these.
     """
     folder = Path(folder)
-    names, problems = class_folders(folder)
-    raise_problems(problems)
+    names = class_folders(folder)
     if classes is not None and list(classes) != list(names):
-        if others := listed(sorted({*names} ^ {*classes})):
-            problem = f"have different classes: only one has {others}"
-        else:
-            problem = (
-                "have the same classes in another order: give the names as videos_in returned them"
-            )
-        raise InputError([f"{folder} and the training folder {problem}"])
+        problem = f"has the classes {listed(names)}, not {listed(classes)} in this order"
+        raise InputError([f"{folder} {problem}"])
     listing = read_folders(folder, {name: label for label, name in enumerate(names)})
     empty = [f"{path} is missing or an empty file: remove it" for path in listing.missing]
     raise_problems([*listing.problems, *empty])
@@ -92,12 +86,8 @@ class Videos(Dataset[tuple[Tensor, int]]):
         if not records:
             raise InputError(["Videos got no videos: give at least one (path, label)"])
         if recipe.jitter is None:
-            raise InputError(
-                [
-                    "recipe.jitter is None, but Videos cuts crops from frames of a random short side: give its "
-                    "range in pixels, such as (256, 320)"
-                ]
-            )
+            problem = "recipe.jitter is None: give the range of the short side, such as (256, 320)"
+            raise InputError([problem])
         opener = FilesAndFolders()
         self.records = records
         self._random = TrainingClips(

@@ -195,13 +195,13 @@ def _conflicts(sweep: Sweep, run: SweepRun) -> list[str]:
     path = sweep.folder.config_yaml(run.point_name, run.experiment)
     if not path.exists():
         return []
-    frozen, problems = file_values(path)
+    frozen = file_values(path)
     now = dict(flatten(sweep.options(run).read()))
     # The frozen YAML would also keep its value of a key that changes no result.
-    for key, old, new in differing_keys(frozen, now, ignored=frozenset()):
-        values = f"the sweep in {sweep.folder.root} has {old!r}, this call has {new!r}"
-        problems.append(f"{key}: {values}; {REMEDY}")
-    return problems
+    return [
+        f"{key}: the sweep in {sweep.folder.root} has {old!r}, this call has {new!r}; {REMEDY}"
+        for key, old, new in differing_keys(frozen, now, ignored=frozenset())
+    ]
 
 
 def _active(folder: SweepDir) -> list[RunState]:

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from mgexp.config.check import PLACE_KEYS, differing_keys, recipe_digest
-from mgexp.config.load import flatten, from_yaml, load_config
+from mgexp.config.load import file_values, flatten, load_config
 from mgexp.config.study import BUDGET, Study
 from mgexp.errors import InputError
 from mgexp.results.load import add_to_store, export_results, given_keys, read_run, read_stored
@@ -66,7 +66,7 @@ def store_runs(run_dirs: Sequence[RunDir], experiments: ExperimentsDir) -> Colle
             # of today, and not with that of the day on which the run started.
             values = dict(flatten(load_config(yaml)))
             asked_for = _asked_for(run_dir, values)
-            problems = differences(from_yaml(run_dir.config_yaml), values) + _overrides(run_dir)
+            problems = differences(file_values(run_dir.config_yaml), values) + _overrides(run_dir)
         except InputError as error:
             done.refused[run_dir.root] = list(error.problems)
             continue
@@ -91,7 +91,7 @@ def _asked_for(run_dir: RunDir, yaml: Mapping[str, object]) -> list[str]:
     given = given_keys(read_jsonl(run_dir.starts_jsonl))
     return [
         f"{key}: it was given {ours!r}, its YAML says {theirs!r}"
-        for key, ours, theirs in _differing(from_yaml(run_dir.config_yaml), yaml)
+        for key, ours, theirs in _differing(file_values(run_dir.config_yaml), yaml)
         if key in given
     ]
 
@@ -233,7 +233,7 @@ def _problems(run_dir: RunDir, run: Run, seed: int, values: Mapping[str, object]
     if run.seed != seed:
         problems.append(f"its result.json has seed {run.seed}, not {seed}")
     if run.recipe != recipe_digest(values):
-        problems += differences(from_yaml(run_dir.config_yaml), values)
+        problems += differences(file_values(run_dir.config_yaml), values)
     return problems + _overrides(run_dir)
 
 

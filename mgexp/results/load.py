@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from mgexp.config.check import recipe_digest
-from mgexp.config.load import from_yaml
+from mgexp.config.load import file_values
 from mgexp.config.study import BUDGET, SHORTER_ROWS, STUDY_YAML, read_study, row_yamls
 from mgexp.errors import InputError, raise_problems
 from mgexp.registry import OwnFile
@@ -123,7 +123,7 @@ def read_run(run_dir: RunDir) -> Run:
         columns |= {name: result[name] for name in COLUMNS if name not in columns}
         run = Run(**columns, other_cores=result["other_cores"])
     with understanding(run_dir.root):
-        starts, values = read_jsonl(run_dir.starts_jsonl), from_yaml(run_dir.config_yaml)
+        starts, values = read_jsonl(run_dir.starts_jsonl), file_values(run_dir.config_yaml)
         return replace(
             run,
             is_smoke=SMOKE_GIVEN in given_keys(starts),

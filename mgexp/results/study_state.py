@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 
 from mgexp.config.check import PLACE_KEYS, differing_keys
-from mgexp.config.load import flatten, from_yaml, load_config
+from mgexp.config.load import file_values, flatten, load_config
 from mgexp.config.study import (
     BUDGET,
     Study,
@@ -249,7 +249,7 @@ def _stored_parts(study: Study, stale: Collection[str]) -> list[Part]:
 
 def _changes(run_dir: RunDir, now: Mapping[str, object], is_finished: bool) -> str:
     """Name the keys in which a run differs from its row, with both values. "" if it fits."""
-    saved = from_yaml(run_dir.config_yaml) if run_dir.config_yaml.exists() else now
+    saved = file_values(run_dir.config_yaml) if run_dir.config_yaml.exists() else now
     keys = [
         f"{key} was {shown(old)}, now {shown(new)}"
         for key, old, new in differing_keys(saved, now)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mgexp.config.check import PLACE_KEYS, differing_keys, value_of
-from mgexp.config.load import from_yaml
+from mgexp.config.load import file_values
 from mgexp.results.load import load_runs
 from mgexp.results.model import Comparison, Row
 from mgexp.results.pages import render_page, write_report
@@ -37,7 +37,7 @@ def read_points(root: Path) -> tuple[Point, ...]:
         configs = {name: run_dir.config_yaml for name, _, run_dir in folder.runs()}
         for row in load_runs(folder.root).finished:
             experiment = row.first.experiment
-            values = from_yaml(configs[row.name])
+            values = file_values(configs[row.name])
             # Rows of two projects may have the same name. Their lists tell them apart.
             videos = "" if "/" in experiment else str(value_of(values, "DATA.TRAIN_LIST"))
             groups[experiment, videos].append((row, values))

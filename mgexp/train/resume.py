@@ -18,7 +18,7 @@ from torch import nn
 
 from mgexp import dist
 from mgexp.config.check import differing_keys
-from mgexp.config.load import flatten, from_yaml
+from mgexp.config.load import file_values, flatten
 from mgexp.data.time_limit import read_failures
 from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError, listed
@@ -129,7 +129,7 @@ def _changed_keys(run_dir: RunDir, config_yaml: str) -> list[tuple[str, object, 
     """
     if not run_dir.config_yaml.exists():
         return []
-    saved = from_yaml(run_dir.config_yaml)
+    saved = file_values(run_dir.config_yaml)
     now = dict(flatten(yaml.safe_load(config_yaml)))
     changed = [*differing_keys(saved, now)]
     if saved.get("RNG_SEED") != now["RNG_SEED"]:

@@ -374,13 +374,13 @@ def build_num_videos(cfg: Config, given: int | None) -> tuple[int, list[str]]:
     if given is not None:
         return max(1, given), [] if given > 0 else [f"--num-videos {given} is not positive"]
     cfg = in_fold(cfg)
-    path, num_listed, problems = Path(cfg.DATA.TRAIN_LIST), 0, []
+    path, num_listed, problems = Path(cfg.DATA.TRAIN_LIST), 0, list[str]()
     if cfg.DATA.TRAIN_LIST and cfg.DATA.FORMAT != "list":
         videos = build_list(cfg, "TRAIN_LIST")
         num_listed, problems = videos.num_listed, list(videos.problems)
     elif cfg.DATA.TRAIN_LIST and is_file(path):
-        text, problems = read_text(path)
-        num_listed = sum(bool(line.strip()) for line in text.splitlines())
+        with collected(problems):
+            num_listed = sum(bool(line.strip()) for line in read_text(path).splitlines())
     if num_listed or problems:
         return max(1, min(num_listed, cfg.DATA.MAX_TRAIN_VIDEOS or num_listed)), problems
     if cfg.DATA.NUM_VIDEOS:

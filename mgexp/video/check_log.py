@@ -187,8 +187,7 @@ def check_in_folder(
                     checks[check.path] = check
                     bar.update()
         except BrokenProcessPool as error:
-            again = "then give the same command again, it checks the rest"
-            raise InputError([f"{folder.root}: {CANNOT_START}, {again}"]) from error
+            raise InputError([f"{folder.root}: {CANNOT_START}"]) from error
         ordered = [checks[path] for path in paths]
         log.write_quarantine(ordered, root)
     return CheckSummary(ordered, num_known)

@@ -53,7 +53,7 @@ def map_in_processes(
         try:
             futures = [pool.schedule(make, (item,), timeout=limit_seconds) for item in items]
         except RuntimeError as error:  # all that pebble says if processes cannot start
-            raise BrokenProcessPool(CANNOT_START) from error
+            raise BrokenProcessPool from error
         for item, future in zip(items, futures, strict=True):
             try:
                 yield future.result()

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from mgexp.errors import InputError
 from mgexp.run.files import is_file, iter_jsonl, read_json
@@ -36,12 +36,11 @@ from mgexp.video.reader import (
     whole,
 )
 
-Item = TypeVar("Item")
 GONE = (FileNotFoundError, NotADirectoryError)
 """Errors of a video that is not there. With another error, as in a closed folder, nobody knows whether it is."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Copy:
     """A copy of a video: its size in pixels and in bytes."""
 
@@ -49,20 +48,8 @@ class Copy:
     width: int
     size_bytes: int
 
-    def line(self) -> dict[str, Any]:
-        """Return what a line of the manifest says about the copy; ``asdict`` takes several times as long."""
-        return {**self.__dict__}
 
-    @classmethod
-    def from_line(cls, line: Mapping[str, Any]) -> Copy:
-        """Read a copy of a line of the manifest. Raises TypeError if it is none."""
-        # An earlier version could pack copies into tar files, and wrote where each lay.
-        if line.get("part"):
-            raise TypeError("its copy is in a tar file of an earlier version")
-        return cls(line["height"], line["width"], line["size_bytes"])
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Stamp:
     """The size and the time of last change of a file, which tell whether it has changed.
 
@@ -74,7 +61,8 @@ class Stamp:
     mtime_ns: int
 
 
-@dataclass(frozen=True)
+# A large data set has 240,000 of them, and with slots they take less memory.
+@dataclass(frozen=True, slots=True)
 class StoredVideo:
     """A line of the manifest: the video at ``path``, relative to the root, and its copies by level.
 
@@ -93,53 +81,36 @@ class StoredVideo:
     failure: str | None = None
     is_folder: bool = False
 
+    @property
+    def short_sides(self) -> tuple[tuple[int, int], ...]:
+        """Return (level, pixels of the short side of its copy), ascending by pixels.
+
+        The copy of a small video may be smaller than its level.
+        """
+        sides = [(level, min(copy.height, copy.width)) for level, copy in self.levels.items()]
+        return tuple(sorted(sides, key=lambda pair: (pair[1], pair[0])))
+
     def line(self) -> dict[str, Any]:
         """Return the line of the manifest, as an object for JSON. It also has ``fps``, for people."""
         fps = self.num_frames / self.duration_seconds if self.duration_seconds else 0.0
-        levels = {str(level): copy.line() for level, copy in self.levels.items()}
-        stamp = self.stamp.__dict__
-        return {**self.__dict__, "stamp": stamp, "levels": levels, "fps": round(fps, 3)}
+        return {**asdict(self), "fps": round(fps, 3)}
 
     @classmethod
     def from_line(cls, line: Mapping[str, Any]) -> StoredVideo:
         """Read a line of the manifest. Raises KeyError or TypeError if it is not such a line."""
-        # Older versions did not write the last field, and wrote others.
-        names = [name for name in cls.__dataclass_fields__ if name != "is_folder" or name in line]
-        values = {name: line[name] for name in names}
-        # Older versions also wrote a sum of the content.
-        values["stamp"] = Stamp(line["stamp"]["size_bytes"], line["stamp"]["mtime_ns"])
-        values["levels"] = {
-            int(level): Copy.from_line(copy) for level, copy in line["levels"].items()
+        # An earlier version could pack copies into tar files, and wrote where each lay.
+        if any(copy.get("part") for copy in line["levels"].values()):
+            raise TypeError("its copy is in a tar file of an earlier version")
+        levels = {
+            int(level): Copy(copy["height"], copy["width"], copy["size_bytes"])
+            for level, copy in line["levels"].items()
         }
-        return cls(**values)
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """The part of a ``StoredVideo`` that reading needs.
-
-    It is small, because the index of a large data set holds 240,000 of them. ``short_sides``:
-    (level, pixels of the short side of its copy), ascending by pixels, because the copy of a small
-    video may be smaller than its level.
-    """
-
-    size_bytes: int
-    mtime_ns: int
-    duration_seconds: float
-    height: int
-    width: int
-    short_sides: tuple[tuple[int, int], ...]
-    is_folder: bool
-
-    @classmethod
-    def from_line(cls, line: Mapping[str, Any]) -> Entry:
-        """Read a line of the manifest. Raises KeyError or TypeError if it is not such a line."""
-        copies = {int(level): Copy.from_line(copy) for level, copy in line["levels"].items()}
-        sides = [(level, min(copy.height, copy.width)) for level, copy in copies.items()]
+        # Older versions also wrote a sum of the content into the stamp, and no ``is_folder``.
         return cls(
-            *(line["stamp"]["size_bytes"], line["stamp"]["mtime_ns"]),
-            *(line["duration_seconds"], line["height"], line["width"]),
-            tuple(sorted(sides, key=lambda pair: (pair[1], pair[0]))),
+            *(line["path"], Stamp(line["stamp"]["size_bytes"], line["stamp"]["mtime_ns"])),
+            *(line["num_frames"], line["duration_seconds"], line["height"], line["width"]),
+            levels,
+            line["failure"],
             line.get("is_folder", False),
         )
 
@@ -159,24 +130,7 @@ class StoreDir(Folder):
         return self.root / str(level) / copy_name(path)
 
     def read(self) -> dict[str, StoredVideo]:
-        """Read the manifest, by path. Raises InputError if there is no store, or if a line is not of a store."""
-        return dict(self._read(lambda line: (line["path"], StoredVideo.from_line(line))))
-
-    def entries(self) -> dict[str, Entry]:
-        """Read what an index needs of each video with copies, by path. Raises InputError like ``read``."""
-        manifest = self.manifest_jsonl
-        status = os.stat(manifest) if is_file(manifest) else None  # noqa: PTH116 (as below)
-        return self._entries_at(status and (status.st_mtime_ns, status.st_size))
-
-    # Lists and the index of a start ask for them, and reading a large manifest takes seconds.
-    @lru_cache(maxsize=1)  # noqa: B019 (a store is a path)
-    def _entries_at(self, stamp: tuple[int, int] | None) -> dict[str, Entry]:
-        # A video without copies needs no entry: it is read from its own file.
-        entries = dict(self._read(lambda line: (line["path"], Entry.from_line(line))))
-        return {path: entry for path, entry in entries.items() if entry.short_sides}
-
-    def _read(self, convert: Callable[[dict[str, Any]], Item]) -> Iterator[Item]:
-        """Convert the lines of the manifest one by one, since all of them take much memory as JSON.
+        """Read the manifest, by path. Raises InputError if there is no store, or if a line is not of a store.
 
         A video that was copied again has a new line at the end, which replaces its earlier lines.
         """
@@ -185,10 +139,22 @@ class StoreDir(Folder):
         # Nothing of the settings is needed here, but a damaged file must not pass for a store.
         read_json(self.settings_json)
         try:
-            yield from map(convert, iter_jsonl(self.manifest_jsonl))
+            lines = iter_jsonl(self.manifest_jsonl)
+            return {line["path"]: StoredVideo.from_line(line) for line in lines}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             problem = f"{self.manifest_jsonl}: a line is not of a clip store ({error!r})"
             raise InputError([problem]) from error
+
+    def copied(self) -> dict[str, StoredVideo]:
+        """Read the videos with copies, by path. Raises InputError like ``read``."""
+        manifest = self.manifest_jsonl
+        status = os.stat(manifest) if is_file(manifest) else None  # noqa: PTH116 (as below)
+        return self._copied_at(status and (status.st_mtime_ns, status.st_size))
+
+    # Lists and the index of a start ask for them, and reading a large manifest takes seconds.
+    @lru_cache(maxsize=1)  # noqa: B019 (a store is a path)
+    def _copied_at(self, stamp: tuple[int, int] | None) -> dict[str, StoredVideo]:
+        return {path: video for path, video in self.read().items() if video.levels}
 
 
 def copy_name(path: str) -> str:
@@ -255,14 +221,14 @@ class StoreIndex:
         self._store = store
         self._root = Root(root)
         self._open_file = open_file
-        self._entries = store.entries()
+        self._copied = store.copied()
 
-    def entry(self, path: str) -> Entry | None:
-        """Return the entry of the video at the absolute ``path``; None if there is none, or the video changed.
+    def entry(self, path: str) -> StoredVideo | None:
+        """Return the line of the video at the absolute ``path``; None if there is none, or the video changed.
 
         A video that is gone, perhaps because only the store was moved to this machine, counts as unchanged.
         """
-        entry = self._entries.get(self._root.name(path))
+        entry = self._copied.get(self._root.name(path))
         if entry is None:
             return None
         # This is asked at each opening, because a video that was replaced must not be read from old
@@ -274,9 +240,9 @@ class StoreIndex:
         except OSError:
             return None
         # To add up the images of a folder for each clip would take too long, so its time must do.
-        if entry.size_bytes != status.st_size and not stat.S_ISDIR(status.st_mode):
+        if entry.stamp.size_bytes != status.st_size and not stat.S_ISDIR(status.st_mode):
             return None
-        return entry if entry.mtime_ns == status.st_mtime_ns else None
+        return entry if entry.stamp.mtime_ns == status.st_mtime_ns else None
 
     @contextmanager
     def __call__(self, path: str) -> Iterator[Video]:
@@ -290,7 +256,7 @@ class StoreIndex:
             else:
                 is_folder = entry.is_folder or os.path.isdir(path)  # noqa: PTH112 (for each clip)
                 speed = self._folder_speed if is_folder else 1.0
-                yield _StoredVideo(self, path, entry, files, speed)
+                yield _OpenCopies(self, path, entry, files, speed)
 
     def open_level(self, path: str, level: int | None) -> AbstractContextManager[Video]:
         """Open the copy of a stored video at ``level``; with None, open the video itself. Raises VideoError."""
@@ -303,8 +269,8 @@ class StoreIndex:
 
 
 @dataclass(frozen=True)
-class _StoredVideo:
-    """A video with copies.
+class _OpenCopies:
+    """An open video with copies.
 
     Its size and duration come from the manifest, which has the size and the duration of the video
     itself. So random draws are the same with a store and without one. (A folder of images of
@@ -314,7 +280,7 @@ class _StoredVideo:
 
     index: StoreIndex
     path: str
-    entry: Entry
+    entry: StoredVideo
     files: ExitStack
     speed: float
 

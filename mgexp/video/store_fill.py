@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +29,7 @@ from mgexp.run.files import (
 from mgexp.run.log import progress_bar
 from mgexp.text import duration
 from mgexp.video.paths import evenly_spaced
-from mgexp.video.processes import CANNOT_START, map_in_processes, no_result
+from mgexp.video.processes import map_in_processes, no_result
 from mgexp.video.reader import VideoError
 from mgexp.video.store import (
     GONE,
@@ -52,10 +51,6 @@ LIMIT_SECONDS = 3600.0
 """Seconds for one video, since a decoder may hang. Assumption: the copies of a film take no longer."""
 NO_STAMP = Stamp(0, 0)
 """Of a video that is gone, or that cannot be read."""
-
-
-class StoreError(Exception):
-    """A store that cannot be filled now, such as on a full disk; it is intact, and can be filled later."""
 
 
 @dataclass(frozen=True)
@@ -116,42 +111,42 @@ def fill_store(
     a terminal. A video that takes longer than ``limit_seconds`` fails; 0 is no limit. A video that
     ends the process of its decoder fails too. But without a limit, one process is this process.
     Raises InputError if the folder holds something else, another process fills it, or a path is
-    outside the root. Raises StoreError if the disk is full.
+    outside the root. Raises OSError if the disk is full, and BrokenProcessPool if no process can start. The store
+    is whole then, and the next call goes on with the rest.
     """
     _check_paths(order, paths)
     settings = {"version": VERSION, "codec": CODEC, "quantizer": order.quantizer}
     _check_settings(store, settings)
-    with _full_disk_is_an_error(store):
-        store.root.mkdir(parents=True, exist_ok=True)
-        busy = f"another process fills {store.root}: wait until it ends, or stop it"
-        with lock_file(store.lock, busy):
-            # The settings come before the first copy: a later start refuses a folder of copies
-            # without settings.
-            if not store.settings_json.exists():
-                write_json(store.settings_json, settings)
-            # A killed process may have left half-written files and half a line. The manifest is
-            # written anew without this line, and without lines that later ones replaced.
-            for leftover in store.root.rglob(".*.tmp"):
-                # A folder of copies may have such a name too.
-                if leftover.is_file():
-                    leftover.unlink()
-            known = store.read()
+    store.root.mkdir(parents=True, exist_ok=True)
+    busy = f"another process fills {store.root}: wait until it ends, or stop it"
+    with lock_file(store.lock, busy):
+        # The settings come before the first copy: a later start refuses a folder of copies
+        # without settings.
+        if not store.settings_json.exists():
+            write_json(store.settings_json, settings)
+        # A killed process may have left half-written files and half a line. The manifest is
+        # written anew without this line, and without lines that later ones replaced.
+        for leftover in store.root.rglob(".*.tmp"):
+            # A folder of copies may have such a name too.
+            if leftover.is_file():
+                leftover.unlink()
+        known = store.read()
+        _rewrite(store, known)
+        size_bytes = store.manifest_jsonl.stat().st_size
+        lacking: list[Lacking] = []
+        unreadable = []
+        for path in paths:
+            try:
+                if levels := _levels_to_make(store, order, path, known):
+                    lacking.append((path, levels))
+            except OSError as error:
+                # Its copies may still be right, so they stay.
+                unreadable.append((path, f"cannot be read: {error.strerror}; its copies stay"))
+        how = (num_processes, progress, limit_seconds)
+        failures = _copy_all(store, order, lacking, known, *how)
+        # Lines that later ones replaced would only make the store slower to open.
+        if store.manifest_jsonl.stat().st_size != size_bytes:
             _rewrite(store, known)
-            size_bytes = store.manifest_jsonl.stat().st_size
-            lacking: list[Lacking] = []
-            unreadable = []
-            for path in paths:
-                try:
-                    if levels := _levels_to_make(store, order, path, known):
-                        lacking.append((path, levels))
-                except OSError as error:
-                    # Its copies may still be right, so they stay.
-                    unreadable.append((path, f"cannot be read: {error.strerror}; its copies stay"))
-            how = (num_processes, progress, limit_seconds)
-            failures = _copy_all(store, order, lacking, known, *how)
-            # Lines that later ones replaced would only make the store slower to open.
-            if store.manifest_jsonl.stat().st_size != size_bytes:
-                _rewrite(store, known)
     num_kept = len(paths) - len(lacking) - len(unreadable)
     return Filled(len(lacking) - len(failures), num_kept, (*unreadable, *failures))
 
@@ -258,10 +253,7 @@ def _check_settings(store: StoreDir, settings: dict[str, object]) -> None:
         if any(name != store.lock.name and not name.endswith(".tmp") for name in names):
             raise InputError([f"{store.root} holds files but no {store.settings_json.name}"])
         return
-    try:
-        found_settings = read_json(store.settings_json)
-    except InputError as error:
-        raise InputError([f"{store.settings_json} is damaged"]) from error
+    found_settings = read_json(store.settings_json)
     differences = [
         f"{name} {found_settings.get(name)} there, {value} now"
         for name, value in settings.items()
@@ -311,21 +303,6 @@ def _is_unchanged(order: Order, video: StoredVideo) -> bool:
         return True
 
 
-@contextmanager
-def _full_disk_is_an_error(store: StoreDir) -> Iterator[None]:
-    """Turn a full disk, or processes that cannot start, into a StoreError that says how to continue."""
-    again = "then give the same command again, it goes on with the rest"
-    try:
-        yield
-    except BrokenProcessPool as error:
-        raise StoreError(f"{store.root}: {CANNOT_START}, {again}") from error
-    except OSError as error:
-        if error.errno not in NO_SPACE:
-            raise
-        problem = f"the disk of {store.root} is full; the copies made so far are whole"
-        raise StoreError(f"{problem}: make room, {again}") from error
-
-
 @dataclass(frozen=True)
 class Sample:
     """Some videos that were copied for a plan, and the seconds in which one process encoded them."""
@@ -360,13 +337,9 @@ def disk_table(
     """Estimate the bytes of each level and the time to encode all videos at ``paths``; warn if they do not fit.
 
     This assumes that copies need as many bytes, and as much time, per byte of their videos as in
-    the sample. Raises InputError if a video vanishes meanwhile.
+    the sample. Raises OSError if a video vanishes meanwhile.
     """
-    try:
-        source_bytes = sum(stamp_of(str(order.root / path)).size_bytes for path in paths)
-    except OSError as error:
-        problem = f"{error.filename} was there and cannot be read now ({error.strerror})"
-        raise InputError([f"{problem}: bring it back, or start again without it"]) from error
+    source_bytes = sum(stamp_of(str(order.root / path)).size_bytes for path in paths)
     share = source_bytes / sum(video.stamp.size_bytes for video in sample.copied)
     level_bytes = {}
     for level in sorted(set(order.levels), reverse=True):

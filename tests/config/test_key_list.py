@@ -19,8 +19,8 @@ def test_the_whole_list_has_every_key_and_fits_a_terminal():
     assert max(map(len, text.splitlines())) <= 120
 
 
-def test_a_section_that_does_not_exist_is_refused_with_the_nearest_one():
-    with pytest.raises(InputError, match=r"--list-keys solvr: .* nearest: SOLVER"):
+def test_a_section_that_does_not_exist_is_refused_with_those_that_do():
+    with pytest.raises(InputError, match=r"--list-keys solvr: .* there are .*SOLVER"):
         listed_keys("solvr")
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from mgexp.config.load import load_config, read_config
-from mgexp.config.values import MAX_YAML_BYTES, from_text, parse_yaml
+from mgexp.config.values import MAX_YAML_CHARS, from_text, parse_yaml
+from mgexp.errors import InputError
 
 LAUGHS = "\n".join(
     ["a0: &a0 [lol]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10))]
@@ -19,8 +20,9 @@ def problem(tmp_path, text, name="row.yaml"):
     """The one problem of a file."""
     path = tmp_path / name
     path.write_text(text)
-    _, found = read_config(path)
-    (told,) = found
+    with pytest.raises(InputError) as caught:
+        load_config(path)
+    (told,) = caught.value.problems
     assert len(told) < 1000
     return told
 
@@ -37,14 +39,13 @@ def test_a_key_that_is_repeated_with_its_value_is_read_once():
         ("TRAIN: {ENABLE: True}\nTRAIN: {BATCH_SIZE: 8}", "the key TRAIN appears twice"),
         ("TRAIN: {BATCH_SIZE: 4, BATCH_SIZE: 8}", "the key BATCH_SIZE appears twice"),
         ("ROW: " + "[" * 5000, "is nested too deeply"),
-        ("# " + "x" * MAX_YAML_BYTES, "is larger than 131,072 bytes"),
+        ("# " + "x" * MAX_YAML_CHARS, "is larger than 131,072 characters"),
         ("ROW: !!python/object/apply:os.system [ls]", "could not determine a constructor"),
         ("ROW: 2024-13-45", "month must be in 1..12"),
         ("ROW: !!bool maybe", "maybe"),
         ("ROW: !!timestamp x", "has no attribute"),
         ("LOG_PERIOD: " + "1" * 5000, "Exceeds the limit"),
         ("? 0x" + "f" * 5000 + "\n: 1", "Exceeds the limit"),
-        ("\n".join(f"K{number}: 1" for number in range(1001)), "sets 1001 keys: there are"),
     ],
 )
 def test_a_hostile_file_is_one_short_message_at_once(text, said, tmp_path):
@@ -55,7 +56,9 @@ def test_a_hostile_file_is_one_short_message_at_once(text, said, tmp_path):
 
 def test_a_file_that_is_no_utf8_is_a_message(tmp_path):
     (tmp_path / "row.yaml").write_bytes(b"ROW: \xff\xfe")
-    _, (told,) = read_config(tmp_path / "row.yaml")
+    with pytest.raises(InputError) as caught:
+        read_config(tmp_path / "row.yaml")
+    (told,) = caught.value.problems
     assert "is not a YAML file of configuration keys: 'utf-8' codec can't decode" in told
 
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
+from mgexp.errors import InputError
+
 BOM = b"\xef\xbb\xbf"
 
 
@@ -26,6 +30,14 @@ def names_and_labels(root, videos):
     """(path from the root, label) of the records, that there must be no problem with."""
     assert videos.problems == ()
     return [(os.path.relpath(record.path, root), record.label) for record in videos.records]
+
+
+def the_problem_of(read):
+    """The one problem of the InputError that a call raises."""
+    with pytest.raises(InputError) as caught:
+        read()
+    (problem,) = caught.value.problems
+    return problem
 
 
 def the_problem(videos):

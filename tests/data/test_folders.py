@@ -6,7 +6,9 @@ import pytest
 from listed import assert_at, names_and_labels, the_problem, write_videos
 from tiny import refuse_to_list
 
-from mgexp.data.formats import class_folders, common_root, read_folders
+from mgexp.config.keys import DataKeys
+from mgexp.data.formats import class_folders, read_folders
+from mgexp.data.lists import videos_root
 
 CLASSES = {"my walk": 0, "run": 1}
 
@@ -28,9 +30,8 @@ def test_a_folder_of_images_is_a_video(folder):
     assert names_and_labels(folder, read_folders(folder, CLASSES))[1:] == wanted
 
 
-def test_the_classes_are_the_folders(folder, tmp_path):
-    assert class_folders(folder) == (("my walk", "run"), ())
-    assert class_folders(tmp_path / "no")[0] == ()
+def test_the_classes_are_the_folders(folder):
+    assert class_folders(folder) == ("my walk", "run")
 
 
 def test_paths_have_no_dots_wherever_the_folder_is_named_from(folder, monkeypatch):
@@ -53,7 +54,9 @@ def test_paths_have_no_dots_wherever_the_folder_is_named_from(folder, monkeypatc
     ],
 )
 def test_the_root_holds_the_folders_of_both_lists(folders, root):
-    assert common_root([Path(name) for name in folders]) == Path(root)
+    train, val = (*folders, "")[:2]
+    data = DataKeys(FORMAT="folders", TRAIN_LIST=train, VAL_LIST=val)
+    assert videos_root(data) == Path(root)
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def listing_of(folder, train, val=""):
             *("DATA.TRAIN_LIST", f"{folder}/{train}", "DATA.VAL_LIST", *pairs),
         ],
     )
-    return build_listing(cfg, [], with_quarantined=False)
+    return build_listing(cfg, [])
 
 
 def test_paths_of_both_lists_each_once_in_their_order(tmp_path):
@@ -127,8 +127,6 @@ def test_paths_of_both_lists_each_once_in_their_order(tmp_path):
     write(tmp_path / "other.csv", f"./b.mp4 0\n{tmp_path}/d.mp4 1\n")
     found = listing_of(tmp_path, "one.csv", "other.csv")
     assert found.paths == tuple(f"{tmp_path}/{name}.mp4" for name in ("b", "my a", "d"))
-    assert found.names == ("b.mp4", "my a.mp4", "d.mp4")
-    assert [one.num_listed for one in found.lists] == [2, 2]
 
 
 def test_all_problems_are_in_one_message(tmp_path):
@@ -142,14 +140,14 @@ def test_all_problems_are_in_one_message(tmp_path):
     assert f"{tmp_path}/one.csv:3: " in message
 
 
-def test_videos_that_are_there_keep_their_lists(tmp_path):
+def test_a_tool_is_told_which_videos_exist(tmp_path):
     write_videos(tmp_path, "a.mp4")
     write(tmp_path / "empty.mp4", "")
     write(tmp_path / "one.csv", "lost.mp4 0\nempty.mp4 0\n")
     write(tmp_path / "other.csv", "a.mp4 0\nlost.mp4 1\n")
     found = listing_of(tmp_path, "one.csv", "other.csv")
-    assert found.names == ("lost.mp4", "empty.mp4", "a.mp4")
-    assert [videos.paths for videos in found.present().lists] == [(), (f"{tmp_path}/a.mp4",)]
+    assert found.paths == tuple(f"{tmp_path}/{name}.mp4" for name in ("lost", "empty", "a"))
+    assert found.existing == (f"{tmp_path}/a.mp4",)
 
 
 @pytest.mark.parametrize(("seed", "fold"), [("0", "0"), ("1", "1"), ("7", "1")])
@@ -164,7 +162,7 @@ def test_the_seed_chooses_the_fold(seed: str, fold: str, tmp_path: Path) -> None
     assert f"train_{fold}.txt does not exist" in problem
     # A tool with --cfg reads the lists of the same fold.
     with pytest.raises(InputError, match=f"train_{fold}.txt does not exist"):
-        build_listing(cfg, [], with_quarantined=False)
+        build_listing(cfg, [])
 
 
 @pytest.fixture
@@ -213,7 +211,7 @@ def test_an_empty_quarantine_is_fine(quarantined):
 def test_a_quarantine_that_is_not_there_is_a_problem_of_the_list(quarantined, tmp_path):
     _, found = quarantined(None)
     (problem,) = found.problems
-    assert f"DATA.QUARANTINE {tmp_path}/q.txt cannot be read" in problem
+    assert f"DATA.QUARANTINE {tmp_path}/q.txt does not exist" in problem
 
 
 def test_a_quarantine_of_other_videos_is_a_problem(quarantined, tmp_path):

@@ -63,9 +63,7 @@ def test_names_with_control_characters_are_refused_and_shown_escaped(name, tmp_p
     (tmp_path / "list.txt").write_text(f"{name} 0\nrun/a.mp4 1\n")
     found = read_list(tmp_path / "list.txt", root, 2)
     (problem,) = found.problems
-    assert problem.startswith(
-        "1 video has a name with control characters, or bytes that are no UTF-8"
-    )
+    assert problem.startswith("names with control characters, or bytes that are no UTF-8")
     assert problem.isprintable()
 
 
@@ -76,4 +74,4 @@ def test_names_of_folders_that_are_no_utf8_are_refused(tmp_path, root):
         file.write(b"video")
     keys = {"DATA.FORMAT": "folders", "DATA.TRAIN_LIST": str(root), "MODEL.NUM_CLASSES": 1}
     (problem,) = build_list(tiny_config(tmp_path, keys), "TRAIN_LIST").problems
-    assert "'" + str(root) + "/run/\\udcff\\n.mp4'" in problem
+    assert str(root) + "/run/\\udcff\\n.mp4" in problem

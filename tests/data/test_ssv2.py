@@ -63,7 +63,7 @@ def test_a_missing_video_is_named_as_webm(read, root):
     ("entry", "said"),
     [
         ({**ENTRIES[0], "template": "Eating [something]"}, "'Eating [somethi"),
-        ({"id": "1"}, "'1'"),
+        ({"id": "1"}, "''"),
         ({"template": "Eating [something]"}, "''"),
         ({**ENTRIES[0], "id": "../1"}, "'../1'"),
         (ENTRIES[1], "'{root}/42326.webm'"),

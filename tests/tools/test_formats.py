@@ -118,7 +118,7 @@ def test_videos_of_the_quarantine_get_no_copy(start, cfg, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [("other.mp4\n", "none of its 1 lines"), (None, "q.txt cannot be read")]
+    ("content", "said"), [("other.mp4\n", "none of its 1 lines"), (None, "q.txt does not exist")]
 )
 def test_a_quarantine_of_no_use_stops_the_copying(content, said, start, cfg, tmp_path, capsys):
     if content:

@@ -18,6 +18,7 @@ from tiny import (
 from mgexp.config.load import load_config
 from mgexp.data.lists import build_list
 from mgexp.data.loader import build_opener, store_problems
+from mgexp.options import run_tool
 from mgexp.run.files import read_json
 from mgexp.run.folder import RunDir
 from mgexp.video import store_encode
@@ -96,8 +97,9 @@ def test_a_full_disk_ends_with_1(prepare, tiny_data, tmp_path, capsys, monkeypat
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(store_encode, "atomic_file", full)
-    assert prepare(arguments(tiny_data, tmp_path / "store")) == 1
-    assert "is full" in capsys.readouterr().err
+    words = arguments(tiny_data, tmp_path / "store")
+    assert run_tool(lambda _: prepare(words)) == 1
+    assert "No space left" in capsys.readouterr().err
 
 
 def test_the_plan_is_near_what_the_store_then_takes(prepare, tiny_data, tmp_path, capsys):

@@ -110,7 +110,7 @@ def test_stages_that_are_too_late_are_said_once(tiny_data, tmp_path):
     with pytest.raises(InputError) as caught:
         build_inputs(cfg, [], 1)
     (problem,) = caught.value.problems
-    assert problem.startswith("SOLVER.STEPS ends with epoch ")
+    assert problem.startswith("SOLVER.STEPS = [0.0, 3.0] does not end before")
 
 
 RELATIVE = {
