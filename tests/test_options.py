@@ -41,6 +41,8 @@ def test_a_file_to_write_is_no_folder(tmp_path):
 def test_an_empty_text_is_not_the_working_folder():
     with pytest.raises(argparse.ArgumentTypeError, match="it is empty; name a folder"):
         local_folder("")
+    with pytest.raises(argparse.ArgumentTypeError, match="is an address"):
+        local_folder("s3://bucket/runs")
     assert local_folder(".") == Path()
 
 

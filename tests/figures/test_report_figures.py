@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import yaml
-from samples import comparison, outside, overlaps, quickstart, row_schedule, run
+from samples import comparison, row_schedule, run
 
 from mgexp.config.load import load_config, to_yaml
 from mgexp.errors import InputError
@@ -34,34 +34,23 @@ def write(path, **changes):
     return path
 
 
-def load_rows(folder):
-    _, rows = load_results(folder)
-    return rows
-
-
 def test_a_row_is_its_schedule_over_the_videos_of_its_yaml(tmp_path):
     write(tmp_path / "baseline.yaml")
-    (row,) = load_rows(tmp_path)
+    (row,) = load_results(tmp_path)[1]
     assert row.schedule.total_steps == 400
-    assert [*row.macs] == [(8, 64)]
+    model = build_model(load_config(tmp_path / "baseline.yaml"))
+    assert row.macs == macs_by_shape(model, [(8, 64)])
 
 
 def test_a_row_of_an_unknown_number_of_videos_is_left_out(tmp_path):
     write(tmp_path / "baseline.yaml", DATA={})
-    assert load_rows(tmp_path) == ()
+    assert load_results(tmp_path)[1] == ()
 
 
 def test_a_row_that_cannot_be_is_an_error_that_names_it(tmp_path):
     write(tmp_path / "long.yaml", SOLVER={"STEPS": [0, 9], "MAX_EPOCH": 4})
     with pytest.raises(InputError, match=r"long: SOLVER\.STEPS"):
-        load_rows(tmp_path)
-
-
-def test_multiply_adds_are_those_that_training_counts(tmp_path):
-    path = write(tmp_path / "baseline.yaml")
-    (row,) = load_rows(tmp_path)
-    model = build_model(load_config(path))
-    assert row.macs == macs_by_shape(model, [(8, 64)])
+        load_results(tmp_path)[1]
 
 
 def test_runs_have_the_schedule_they_were_trained_with(tmp_path):
@@ -76,16 +65,12 @@ def test_runs_have_the_schedule_they_were_trained_with(tmp_path):
 
 def test_a_report_has_the_figures_that_can_be_drawn(monkeypatch):
     monkeypatch.setattr("mgexp.figures.style.PrintFigure.file", lambda figure, kind: kind.encode())
-    found = draw_figures(quickstart(), [row_schedule()])
+    found = draw_figures(comparison(run("baseline"), run("long", seconds=50.0)), [row_schedule()])
     assert {one.name for one in found} == {"accuracy", "seconds", "speed_up", "schedule"}
     assert {(one.png, one.svg) for one in found} == {(b"png", b"svg")}
-    said = "If there are more than 4, the first 3 and the last are drawn."
-    assert [one.name for one in found if said in one.caption] == ["schedule"]
     runs = [run(f"row_{number}", top1=90.0 + number) for number in range(9)]
     many = draw_figures(comparison(run("baseline"), *runs), [])
     assert {one.name for one in many} == {"accuracy", "seconds", "gains"}
-    assert "a line per row, the mean of its seeds, through" in many[0].caption
-    assert "a line per seed through" in found[0].caption
     alone = draw_figures(comparison(run("long")), [])
     assert {one.name for one in alone} == {"accuracy", "seconds"}
     (early,) = draw_figures(comparison(replace(run("long"), is_untimed=True)), [])
@@ -107,7 +92,5 @@ def test_a_square_per_row_with_percents():
     rows = [("baseline", confusion), ("long_short", confusion)]
     figure = draw_confusions(rows, ("open", "close"))
     squares = [axes for axes in figure.axes if axes.images]
-    assert [axes.get_title(loc="left") for axes in squares] == ["baseline", "long + short"]
     assert squares[0].images[0].get_array().tolist() == [[75.0, 25.0], [0.0, 100.0]]
-    assert overlaps(figure) == []
-    assert outside(figure) == []
+    assert len(squares) == 2

@@ -20,19 +20,15 @@ TORCH = {"torch", "torchvision", "pytorchvideo", "fvcore", "submitit", "lightnin
 each_tool = pytest.mark.parametrize("tool", TOOLS, ids=lambda path: path.stem)
 
 
-def helped(tool, monkeypatch, capsys):
-    """Return what a tool prints on a terminal of 80 columns."""
+@each_tool
+def test_help_fits_a_screen_and_starts_with_an_example(tool, monkeypatch, capsys):
+    """On a terminal of 80 columns."""
     monkeypatch.setattr(sys, "argv", [str(tool), "--help"])
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as exited:
         runpy.run_path(str(tool), run_name="__main__")
     assert exited.value.code == 0
-    return capsys.readouterr().out.splitlines()
-
-
-@each_tool
-def test_help_fits_a_screen_and_starts_with_an_example(tool, monkeypatch, capsys):
-    lines = helped(tool, monkeypatch, capsys)
+    lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("usage:")
     assert len(lines) <= MAX_LINES
     assert max(map(len, lines)) <= MAX_COLUMNS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -72,11 +73,6 @@ def test_several_runs_are_an_array(slurm, tmp_path):
     assert not [option for option in options_of(slurm) if "gpus" in option]
 
 
-def test_an_option_without_a_value_is_a_flag(slurm, tmp_path):
-    to_slurm(submission(tmp_path, sbatch=(("exclusive", True), ("gres", "scratch:10G"))), [RUN])
-    assert {"--exclusive", "--gres=scratch:10G"} <= options_of(slurm)
-
-
 def test_a_yaml_that_changes_while_the_job_waits_does_not_change_the_run(
     slurm, tmp_path, monkeypatch
 ):
@@ -108,6 +104,9 @@ def test_nothing_of_the_options_is_run_by_the_shell(slurm, tmp_path):
     assert words[-4:] == ["-u", "-m", "submitit.core._submit", str(tmp_path / "launch")]
     assert words[-5].endswith("mgexp/launch/hold_signals.py")
     assert {"--kill-on-bad-exit=1", "--cpus-per-task=3"} <= set(words)
+    # An option without a value is a flag.
+    to_slurm(submission(tmp_path, sbatch=(("exclusive", True), ("gres", "scratch:10G"))), [RUN])
+    assert {"--exclusive", "--gres=scratch:10G"} <= options_of(slurm)
 
 
 def test_code_that_is_imported_through_a_link_is_found(slurm, tmp_path, monkeypatch):
@@ -120,7 +119,7 @@ def test_code_that_is_imported_through_a_link_is_found(slurm, tmp_path, monkeypa
 
 def test_what_sbatch_says_is_the_message(slurm, tmp_path):
     (slurm / "sbatch").write_text("#!/bin/sh\necho 'no such partition' >&2; exit 1\n")
-    with pytest.raises(InputError, match=r"sbatch refused the job.*no such partition"):
+    with pytest.raises(InputError, match="no such partition"):
         to_slurm(submission(tmp_path), [RUN])
 
 
@@ -144,17 +143,9 @@ def test_a_complete_run_is_submitted_to_be_evaluated_and_not_to_be_trained(
 def test_a_run_without_an_outcome_was_killed_or_stopped_before_it_began(
     asked, wanted, tmp_path, monkeypatch, capsys
 ):
-    ends = iter([KeyboardInterrupt, True] if asked else [True])
-
-    def done():
-        now = next(ends)
-        if now is KeyboardInterrupt:
-            raise now
-        return now
-
-    job = SimpleNamespace(job_id="0", done=done)
+    job = SimpleNamespace(job_id="0", done=Mock(side_effect=[KeyboardInterrupt, True][not asked :]))
     assert submit.LocalRun(job, LaunchDir(tmp_path)).wait() is wanted
-    assert ("ended without a message" in capsys.readouterr().err) == (not asked)
+    assert ("without a message" in capsys.readouterr().err) == (not asked)
 
 
 @pytest.mark.parametrize(

@@ -32,13 +32,9 @@ def test_package_tools_and_bases_are_copied_and_nothing_else(source, tmp_path):
         *("experiments", "experiments/base", "experiments/base/a.py"),
     }
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
-
-
-def test_a_copy_stays_as_it_is(source, tmp_path):
-    freeze_code(tmp_path / "code", source)
     (source / "mgexp/a.py").write_text("second\n")
-    freeze_code(tmp_path / "code", source)
-    assert (tmp_path / "code/mgexp/a.py").read_text() == "first\n"
+    freeze_code(target, source)
+    assert (target / "mgexp/a.py").read_text() == "first\n"  # a copy stays as it is
 
 
 def test_what_a_kill_left_of_a_copy_with_the_same_process_number_is_replaced(source, tmp_path):
@@ -49,20 +45,16 @@ def test_what_a_kill_left_of_a_copy_with_the_same_process_number_is_replaced(sou
     assert [path.name for path in (tmp_path / "code/mgexp").iterdir()] == ["a.py"]
 
 
-def test_a_copy_says_its_commit(tmp_path):
-    freeze_code(tmp_path / "code")
-    assert git_commit(tmp_path / "code") == git_commit(REPOSITORY)
-
-
 def test_other_code_than_the_copy_is_refused(tmp_path):
     require_frozen(REPOSITORY)
     with pytest.raises(InputError, match="not from the frozen copy"):
         require_frozen(tmp_path)
 
 
-def test_python_started_in_the_copy_imports_it(tmp_path):
+def test_a_copy_says_its_commit_and_python_started_in_it_imports_it(tmp_path):
     """As submitit starts it: with -m, from inside the copy, whatever is installed."""
-    freeze_code(tmp_path / "code")
+    assert freeze_code(tmp_path / "code") == git_commit(REPOSITORY)
+    assert git_commit(tmp_path / "code") == git_commit(REPOSITORY)
     (tmp_path / "code/probe.py").write_text("import mgexp; print(mgexp.__file__)\n")
     found = subprocess.run(
         [sys.executable, "-m", "probe"],

@@ -18,12 +18,10 @@ def test_every_combination_is_a_point():
     )
 
 
-def test_without_a_grid_there_is_one_point():
+def test_a_point_is_named_by_its_values():
+    """Without a grid there is one."""
     assert read_grid([]) == ((),)
     assert SweepRun("main/x", (), 2).name == "all/main/x/seed2"
-
-
-def test_a_point_is_named_by_its_values():
     point = (("SOLVER.BASE_LR", "0.05"), ("SOLVER.MAX_EPOCH", "4"))
     assert SweepRun("x", point, 0).name == "SOLVER.BASE_LR=0.05,SOLVER.MAX_EPOCH=4/x/seed0"
 
@@ -44,13 +42,13 @@ def test_long_points_have_short_names():
 
 
 def test_all_problems_of_a_grid_are_told():
+    """Values that are equal numbers appear twice, and a sweep chooses the seeds itself."""
     with pytest.raises(InputError) as raised:
-        read_grid(["SOLVER.BASE_LR", "A=1,,2", "B=1", "B=2", "C=1,1"])
-    texts = raised.value.problems
-    assert len(texts) == 4
-    assert "'SOLVER.BASE_LR': it takes KEY=VALUE" in texts[0]
-    assert "B appears twice" in texts[2]
-    assert "a value appears twice" in texts[3]
+        read_grid(["SOLVER.BASE_LR", "A=1,,2", "B=1", "B=2", "C=0.1,0.10", "RNG_SEED=1,2"])
+    for name, text in zip(
+        ("SOLVER", "A", "B", "C", "RNG_SEED"), raised.value.problems, strict=True
+    ):
+        assert name in text
 
 
 @pytest.mark.parametrize(
@@ -60,22 +58,9 @@ def test_seeds(text, seeds):
     assert read_seeds(text) == seeds
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "many", "1,1", "-1,2", ","])
+@pytest.mark.parametrize(
+    "text", ["0", "-1", "many", "1,1", "-1,2", ",", "0,9007199254740993", "1000000000"]
+)
 def test_no_seeds(text):
     with pytest.raises(InputError, match="--seeds"):
         read_seeds(text)
-
-
-def test_values_that_are_equal_numbers_appear_twice():
-    with pytest.raises(InputError, match="a value appears twice"):
-        read_grid(["SOLVER.BASE_LR=0.1,0.10"])
-
-
-def test_a_seed_that_no_run_takes():
-    with pytest.raises(InputError, match="it takes a number of seeds"):
-        read_seeds("0,9007199254740993")
-
-
-def test_more_seeds_than_anyone_trains():
-    with pytest.raises(InputError, match="at most 1,000"):
-        read_seeds("1000000000")

@@ -16,9 +16,10 @@ def test_a_job_knows_what_was_given_beside_its_yaml(tiny_data, tmp_path):
         seed=3,
         output=tmp_path / "run",
         given=("SOLVER.MOMENTUM", "0.5"),
+        is_smoke=True,
     )
     given = build_job(options, Processes()).given
-    assert given == ("SOLVER.MOMENTUM", "SOLVER.BASE_LR", "RNG_SEED")
+    assert given == ("SOLVER.MOMENTUM", "SOLVER.BASE_LR", "RNG_SEED", "--smoke")
 
 
 def test_a_frozen_copy_of_the_code_keeps_the_name_of_the_experiment(
@@ -33,12 +34,3 @@ def test_a_frozen_copy_of_the_code_keeps_the_name_of_the_experiment(
     queued = RunOptions(row)
     monkeypatch.undo()
     assert build_job(queued, Processes()).experiment == "group/tiny"
-
-
-def test_a_smoke_run_leaves_its_mark_wherever_it_is_written(tiny_data, tmp_path):
-    options = RunOptions(
-        config=write_config(tmp_path / "tiny.yaml", data_keys(tiny_data)),
-        output=tmp_path / "run",
-        is_smoke=True,
-    )
-    assert build_job(options, Processes()).given == ("--smoke",)

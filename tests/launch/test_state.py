@@ -9,9 +9,9 @@ import sys
 import pytest
 
 from mgexp.launch import sweep_state as state
-from mgexp.launch.submit import is_alive
+from mgexp.launch.submit import KILLED, is_alive
 from mgexp.launch.sweep_state import RunState, states
-from mgexp.run.files import append_jsonl, write_json
+from mgexp.run.files import append_jsonl, json_line, write_json
 from mgexp.run.folder import LaunchDir, SweepDir
 
 NAME = "all/main/x/seed0"
@@ -55,11 +55,8 @@ def of(folder):
     return found
 
 
-def test_a_run_that_nobody_submitted_is_missing(folder, queue):
-    assert of(folder) == RunState(NAME, "missing")
-
-
 def test_a_queued_run_says_why_it_waits(folder, queue):
+    assert of(folder) == RunState(NAME, "missing")  # nobody submitted it yet
     submitted(folder)
     queue["12_0"] = ("PENDING", "PartitionTimeLimit")
     assert (of(folder).state, of(folder).note) == ("queued", "PartitionTimeLimit")
@@ -73,20 +70,17 @@ def test_a_running_run_says_how_far_it_is(folder, queue):
     assert (found.state, found.step, found.total) == ("running", 30, 100)
     assert found.eta_seconds == 140  # 70 steps of 2 s
     assert (found.metric, found.score) == ("top1", 12.5)
-    assert found.cells() == (NAME, "running", "12_0", "30/100", "02:20", "top1 12.50 %", "")
-
-
-def test_of_long_files_the_end_is_read(folder, queue):
-    submitted(folder)
-    run = trained(folder, 0)
-    for step in range(5000):
-        append_jsonl(run.metrics_jsonl, {"step": step, "step_seconds": 1.0 if step < 100 else 3.0})
-    queue["12_0"] = ("RUNNING", "None")
+    # Of long files the end is read.
+    lines = [json_line({"step": step, "step_seconds": 3.0}) for step in range(30, 5000)]
+    with folder.run(NAME).metrics_jsonl.open("a") as file:
+        file.write("".join(lines))
     assert (of(folder).step, of(folder).eta_seconds) == (5000, (100 - 5000) * 3.0)
 
 
 @pytest.mark.parametrize(("verdict", "wanted"), [("met", "finished"), ("missed", "missed")])
-def test_a_finished_run_says_its_result(verdict, wanted, folder, queue):
+def test_a_finished_run_says_its_result_and_needs_no_slurm(verdict, wanted, folder, monkeypatch):
+    monkeypatch.setattr(state, "slurm_queue", lambda: pytest.fail("asked"))
+    submitted(folder)
     run = folder.run(NAME)
     run.root.mkdir(parents=True)
     write_json(run.result_json, {"verdict": verdict, "steps": 9, "metrics": {"map": 3.0}})
@@ -95,17 +89,17 @@ def test_a_finished_run_says_its_result(verdict, wanted, folder, queue):
     assert (found.metric, found.score) == ("map", 3.0)
 
 
-def test_a_failed_run_says_its_message(folder, queue):
+@pytest.mark.parametrize(
+    ("outcome", "message", "wanted"),
+    [
+        (0, "", ("missing", "")),  # it ended well, and its folder was deleted
+        (2, "1 problem found:\n  - no such video\n", ("failed", "no such video")),
+    ],
+)
+def test_a_run_that_ended_without_a_result(outcome, message, wanted, folder, queue):
     launch = submitted(folder)
-    message = "1 problem found:\n  - no such video\n"
-    write_json(launch.outcome_json("12_0", 0), {"outcome": 2, "message": message})
-    assert (of(folder).state, of(folder).error) == ("failed", "no such video")
-
-
-def test_a_run_that_ended_well_and_whose_folder_was_deleted_is_missing(folder, queue):
-    launch = submitted(folder)
-    write_json(launch.outcome_json("12_0", 0), {"outcome": 0, "message": ""})
-    assert (of(folder).state, of(folder).error) == ("missing", "")
+    write_json(launch.outcome_json("12_0", 0), {"outcome": outcome, "message": message})
+    assert (of(folder).state, of(folder).error) == wanted
 
 
 def test_the_process_that_failed_first_has_the_word(folder, queue):
@@ -121,11 +115,10 @@ def test_the_process_that_failed_first_has_the_word(folder, queue):
     ("log", "error"),
     [
         ("step 3\nRuntimeError: out of memory\n", "RuntimeError: out of memory"),
-        ("step 3\nslurmstepd: error: Detected 1 oom-kill\n\n",
-         "slurmstepd: error: Detected 1 oom-kill"),
-        ("", "its process ended without a message: see the log"),
+        ("step 3\nslurmstepd: Detected 1 oom-kill\n\n", "slurmstepd: Detected 1 oom-kill"),
+        ("", KILLED),
     ],
-)  # fmt: skip
+)
 def test_of_a_killed_run_the_log_is_asked(log, error, folder, queue):
     launch = submitted(folder)
     launch.error_log("12_0").write_text(log)
@@ -159,15 +152,6 @@ def test_a_local_run_is_found_under_every_spelling_of_its_path(tmp_path):
             assert is_alive(str(one.pid), LaunchDir(tmp_path / place))
         assert not is_alive(str(one.pid), LaunchDir(tmp_path / "other"))
         one.kill()
-
-
-def test_a_finished_sweep_needs_no_slurm(folder, monkeypatch):
-    monkeypatch.setattr(state, "slurm_queue", lambda: pytest.fail("asked"))
-    submitted(folder)
-    trained(folder, 100)
-    result = {"verdict": "met", "steps": 100, "metrics": {"top1": 50.0}}
-    write_json(folder.run(NAME).result_json, result)
-    assert of(folder).state == "finished"
 
 
 def test_where_squeue_fails_nobody_guesses(tmp_path, monkeypatch):

@@ -14,12 +14,10 @@ from fake_runs import CONFIG, fake_run
 from tiny import write_config
 
 from mgexp.config.study import Study
-from mgexp.errors import InputError
 from mgexp.plan.row_schedules import load_flops
 from mgexp.results.collect import differences, gather_runs, store_gathered, store_runs
 from mgexp.results.load import read_stored
 from mgexp.results.study_state import new_budgets
-from mgexp.run.confusion import write_confusion
 from mgexp.run.files import append_jsonl, lock_file
 from mgexp.run.folder import ExperimentsDir, RunDir, RunsDir, find_runs
 
@@ -66,8 +64,8 @@ def test_a_run_of_another_config_is_refused_and_the_others_go_on(append, runs):
     assert done.added == [added.root]
     assert [*done.refused] == [refused.root]
     rate, size = done.refused[refused.root]
-    assert all(part in rate for part in ("SOLVER.BASE_LR", "0.1", "0.2", "train it again"))
-    assert all(part in size for part in ("TRAIN.BATCH_SIZE", "8", "16", "train it again"))
+    assert all(part in rate for part in ("SOLVER.BASE_LR", "0.1", "0.2"))
+    assert all(part in size for part in ("TRAIN.BATCH_SIZE", "8", "16"))
     assert len(lines) == 2
 
 
@@ -82,11 +80,8 @@ def test_a_key_that_is_newer_than_a_run_has_its_default_there():
     assert list(differences({}, {"AUG.COLOR_JITTER": 0.0})) == []
     (problem,) = differences({}, {"AUG.COLOR_JITTER": 0.4})
     assert "AUG.COLOR_JITTER: the run had 0.0" in problem
-    (problem,) = differences({"NO.LONGER": 1}, {})
-    assert "its YAML now says 'absent'" in problem
-
-
-def test_a_yaml_may_leave_the_lists_to_the_command_line():
+    assert len([*differences({"NO.LONGER": 1}, {})]) == 1
+    # A YAML may leave the lists to the command line.
     run = {"DATA.TRAIN_LIST": "/data/train.csv", "DATA.VAL_LIST": "/data/val.csv"}
     assert list(differences(run, {"DATA.TRAIN_LIST": "", "DATA.VAL_LIST": ""})) == []
     (problem,) = differences(run, {"DATA.TRAIN_LIST": "other.csv", "DATA.VAL_LIST": ""})
@@ -104,37 +99,25 @@ def test_a_run_that_was_gone_on_with_by_override_is_refused(append, runs):
 
 def test_a_run_that_was_given_other_values_is_no_row(append, runs):
     run = fake_run(runs, "baseline")
-    append_jsonl(
-        run.starts_jsonl, {"changes": [], "given": ["TRAIN.BATCH_SIZE", "DATA.PATH_PREFIX"]}
-    )
+    given = {"changes": [], "given": ["TRAIN.BATCH_SIZE", "DATA.PATH_PREFIX"]}
+    append_jsonl(run.starts_jsonl, given)
     done, lines = append(baseline=OTHER_YAML)
-    assert (done.added, done.refused) == ([], {})
-    problem = "TRAIN.BATCH_SIZE: it was given 8, its YAML says 16"
-    assert done.not_rows == {run.root: [problem]}
-    assert lines is None
+    assert (done.added, done.refused, lines) == ([], {}, None)
+    (problem,) = done.not_rows[run.root]
+    assert "TRAIN.BATCH_SIZE: it was given 8, its YAML says 16" in problem
 
 
-def test_a_run_without_a_yaml_in_experiments_is_an_own_row(append, runs):
-    run = fake_run(runs, "own_idea")
+def test_smoke_runs_and_runs_of_own_videos_or_of_no_yaml_are_own_rows(append, runs, tmp_path):
+    smoke = fake_run(runs, "baseline")
+    append_jsonl(smoke.starts_jsonl, {"changes": [], "given": ["--smoke"]})
+    without = fake_run(runs, "own_idea")
     done, lines = append()
-    assert done.own == [run.root]
-    assert (done.refused, lines) == ({}, None)
-
-
-def test_a_run_of_own_videos_is_an_own_row_although_its_yaml_is_in_experiments(append, tmp_path):
+    assert (done.own, done.added, lines) == ([smoke.root, without.root], [], None)
     place = tmp_path / "experiments" / "own_data"
     place.mkdir()
     (place / "baseline.yaml").touch()
-    run = fake_run(tmp_path / "runs" / "own_data", "baseline")
-    done = store_runs(find_runs(tmp_path / "runs"), ExperimentsDir(place.parent))
-    assert done.own == [run.root]
-
-
-def test_a_smoke_run_is_an_own_row(append, runs):
-    run = fake_run(runs, "baseline")
-    append_jsonl(run.starts_jsonl, {"changes": [], "given": ["--smoke"]})
-    done, lines = append()
-    assert (done.own, done.added, lines) == ([run.root], [], None)
+    own = fake_run(tmp_path / "runs" / "own_data", "baseline")
+    assert store_runs([own], ExperimentsDir(place.parent)).own == [own.root]
 
 
 def test_a_run_trained_again_replaces_the_older_one(append, runs, tmp_path):
@@ -230,9 +213,8 @@ def test_stored_runs_and_run_folders_are_merged_and_the_newest_counts(
     assert again.comparison.class_names == ("open", "close")
     # The files alone give the same runs.
     assert have(gather(tmp_path / "nowhere")) == have(found)
-    assert [
-        row.name for row in read_stored(RunsDir(study.folder / "budget").stored_jsonl).rows
-    ] == ["as_long"]
+    stored = read_stored(RunsDir(study.folder / "budget").stored_jsonl)
+    assert [row.name for row in stored.rows] == ["as_long"]
 
 
 def test_stored_runs_of_another_recipe_do_not_count(study, gather, runs, tmp_path):
@@ -245,8 +227,7 @@ def test_stored_runs_of_another_recipe_do_not_count(study, gather, runs, tmp_pat
     assert [(run.experiment, run.seed) for run in found.of_another_recipe] == [
         ("quickstart/baseline", 0)
     ]
-    refused = gather().refused[runs / "baseline" / "seed0"]
-    assert "SOLVER.STEPS: the run had [0, 4, 8], its YAML now says [0.0, 5.0, 8.0]" in refused[0]
+    assert "SOLVER.STEPS" in gather().refused[runs / "baseline" / "seed0"][0]
 
 
 def test_a_run_without_its_evaluations_does_not_count(study, gather, runs):
@@ -260,17 +241,11 @@ def test_a_run_without_its_evaluations_does_not_count(study, gather, runs):
     found = gather()
     assert [*found.runs] == [("baseline", 0), ("baseline", 1)]
     assert found.runs["baseline", 0].curve
-    (said,) = found.refused[runs / "long" / "seed0"]
-    assert said.endswith("evaluations.jsonl is gone")
-
-
-def test_a_copy_of_a_run_folder_is_no_second_seed(gather, runs):
-    fake_run(runs, "baseline", 0)
-    shutil.copytree(runs / "baseline" / "seed0", runs / "baseline" / "seed1")
-    found = gather()
-    assert [*found.runs] == [("baseline", 0)]
-    (problem,) = found.refused[runs / "baseline" / "seed1"]
-    assert "its result.json has seed 0, not 1" in problem
+    assert "evaluations.jsonl" in found.refused[runs / "long" / "seed0"][0]
+    # Nor does a copy of a run folder, as another seed.
+    shutil.rmtree(runs / "baseline" / "seed0")
+    (runs / "baseline" / "seed1").rename(runs / "baseline" / "seed0")
+    assert "seed 1, not 0" in gather().refused[runs / "baseline" / "seed0"][0]
 
 
 def test_stored_runs_of_seeds_and_rows_that_a_study_no_longer_has_stay_in_the_file(
@@ -286,15 +261,6 @@ def test_stored_runs_of_seeds_and_rows_that_a_study_no_longer_has_stay_in_the_fi
     assert [(row.name, [*row.runs]) for row in page.comparison.rows] == [("baseline", [0])]
     stored = read_stored(RunsDir(study.folder).stored_jsonl)
     assert {row.name: [*row.runs] for row in stored.rows} == {"baseline": [0, 1], "long": [0]}
-
-
-def test_names_of_too_few_classes_do_not_reach_the_file(study, gather, runs):
-    run = fake_run(runs, "baseline", 0)
-    fake_run(runs, "long", 0)
-    write_confusion(run.confusion_csv, ((0, 0, 3), (0, 1, 1)))
-    with pytest.raises(InputError, match="2 classes or more, but 1 have a name"):
-        store_gathered(gather(), ("open",))
-    assert not RunsDir(study.folder).stored_jsonl.exists()
 
 
 def test_a_shorter_baseline_has_the_flops_of_its_row(tmp_path, monkeypatch):

@@ -20,8 +20,3 @@ def test_the_most_confident_mistake_comes_first(tmp_path):
         ("videos/sure.mp4", "close", 90),
         ("videos/unsure.mp4", "close", 60),
     ]
-
-
-def test_without_scores_there_is_nothing(tmp_path):
-    fake_run(tmp_path, "baseline")
-    assert read_mistakes(tmp_path, load_runs(tmp_path)) == []

@@ -83,51 +83,21 @@ def table_of(text, heading):
 def test_the_claim_and_what_is_missing(results):
     text = page(results)
     claim = " ".join(section(text, "## What was claimed"))
-    assert "not worse than that of baseline by more than 1 point." in claim
-    assert "the target of 88 %" in claim
     # Nine runs of rows and three of as_long; seven are there.
-    assert "**5 of 12 runs are missing, so these results are not final.**" in claim
-
-
-def test_a_study_of_one_row_claims_nothing(results):
-    study = replace(results.study, rows=("baseline",), equal_flops=())
-    alone = Comparison(results.comparison.rows[:1])
-    text = page(results, study=study, comparison=alone)
-    claim = " ".join(section(text, "## What was claimed"))
-    assert claim.startswith("This study has one row, so it compares nothing. [study.yaml]")
-
-
-def test_folds_are_counted(results):
-    text = render_study(results, [], PROSE, "python tools/study.py here", num_folds=3)
-    assert "3 pairs are 3 folds × 1 seed: seed N trains fold N mod 3." in text
+    for said in ("baseline by more than 1 point", "88 %", "5 of 12 runs are missing"):
+        assert said in claim
 
 
 def test_accuracy_has_an_interval_and_a_verdict(results):
     lines = table_of(page(results), "Accuracy")
     # Differences −0.1, −0.2, −0.3: −0.2 ± 4.303·0.1/√3.
-    found = row(lines, "long")
-    assert list(found.values()) == [
-        "[long](long.yaml)",
-        "3",
-        "89.80 (89.55 to 90.05)",
-        "baseline",
-        "3",
-        "−0.20",
-        "−0.45 to +0.05",
-        "**holds**",
+    assert list(row(lines, "long").values()) == [
+        *("[long](long.yaml)", "3", "89.80 (89.55 to 90.05)"),
+        *("baseline", "3", "−0.20", "−0.45 to +0.05", "**holds**"),
     ]
-    text = page(results)
-    assert "In brackets: the 95 % interval over the seeds." in section(text, "## Accuracy")
     # The busy run took 90 s.
-    assert row(table_of(text, "Where the time went"), "long")["program (s)"] == "75"
+    assert row(table_of(page(results), "Where the time went"), "long")["program (s)"] == "75"
     assert len(lines) == 2
-
-
-def test_the_interval_of_an_accuracy_is_cut_at_100(results):
-    runs = {0: one("baseline", 0, 97.0, 100.0), 1: one("baseline", 1, 99.0, 100.0)}
-    text = page(results, comparison=Comparison((Row("baseline", runs),)))
-    assert row(table_of(text, "Accuracy"), "baseline")["top-1 (%)"] == "98.00 (85.29 to 100.00)"
-    assert "accuracy is cut at 0 and 100 %" in " ".join(text.split())
 
 
 @pytest.mark.parametrize(
@@ -143,21 +113,16 @@ def test_the_control_at_the_coarsest_shape_is_in_the_table_of_controls_alone(
     path.touch()
     study = replace(study, rows=(*study.rows, place), controls=(*controls,))
     text = page(replace(results, study=study, comparison=rows))
-    assert [found["row"] for found in table_of(text, "Accuracy")] == [
-        "[baseline](baseline.yaml)",
-        "[long](long.yaml)",
-    ]
-    assert (
-        row(table_of(text, "Controls"), "trained at the coarsest shape alone")["top-1 (%)"]
-        == "40.00"
-    )
+    rows_shown = [found["row"] for found in table_of(text, "Accuracy")]
+    assert rows_shown == ["[baseline](baseline.yaml)", "[long](long.yaml)"]
+    assert row(table_of(text, "Controls"), "coarsest shape alone")["top-1 (%)"] == "40.00"
 
 
 def test_speed_ups_leave_busy_runs_out(results):
     found = row(table_of(page(results), "Training time"), "long")
     assert found["pairs with seconds"] == "2"
     assert (found["speed-up, seconds"], found["speed-up, FLOPs"]) == ("2.00×", "2.00×")
-    assert "do not count: study/long (seed 2): other programs kept" in page(results)
+    assert "study/long (seed 2)" in page(results)
 
 
 def test_time_to_target_counts_misses(results):
@@ -165,9 +130,6 @@ def test_time_to_target_counts_misses(results):
     lines = table_of(page(results), "Time to target")
     assert list(row(lines, "baseline").values())[1:] == ["3 of 3", "100.0", "100.0", "–"]
     assert list(row(lines, "long").values())[1:] == ["2 of 2", "50.0", "50.0", "2.00×"]
-    assert "had 3,000 videos" in page(results)
-    said = "A cost is rounded up to the run's next evaluation, and a run has 2 of them."
-    assert said in page(results)
     higher = replace(results.study, target=89.85)
     lines = table_of(page(results, study=higher), "Time to target")
     assert list(row(lines, "long").values())[1:] == ["1 of 2", "∞", "50.0", "0.00×"]
@@ -181,7 +143,6 @@ def test_time_to_target_compares_pairs_of_the_machine_that_it_names(results):
     long[1] = replace(one("long", 1, 89.8, 25.0, 5e13), environment=elsewhere)
     found = Comparison((Row("baseline", base), Row("long", long)))
     text = page(results, comparison=found)
-    assert "over the runs whose seconds count in the setting of most of them:" in text
     assert [*row(table_of(text, "Time to target"), "long").values()][-1] == "2.00×"
 
 
@@ -206,7 +167,6 @@ def test_time_to_target_in_flops_counts_all_runs(results):
     found, seconds = tables(text, "## Time to target")
     assert [line["row"] for line in found] == ["[baseline](baseline.yaml)"]
     assert len(seconds) == 2
-    assert "The FLOPs of long at an evaluation are unknown" in text
 
 
 def test_the_seconds_of_early_runs_do_not_count(results):
@@ -220,7 +180,7 @@ def test_the_seconds_of_early_runs_do_not_count(results):
     assert row(table_of(text, "Time to target"), "baseline")["reached"] == "1 of 1"
     # Seed 2 of long is busy.
     assert [line["row"] for line in table_of(text, "Where the time went")] == ["baseline"]
-    assert "The seconds of 5 runs that ended before 2026-11-21 12:05 UTC do not count, as" in text
+    assert "5 runs that ended before 2026-11-21 12:05 UTC" in text
 
 
 def test_the_baseline_with_the_same_budget(results):
@@ -228,8 +188,6 @@ def test_the_baseline_with_the_same_budget(results):
     assert found["the same"] == "FLOPs"
     assert found["baseline"] == "[as_long](budget/as_long.yaml)"
     assert (found["row minus baseline"], found["its FLOPs / the row's"]) == ("+9.90", "1.000×")
-    said = "table of their own](#the-baseline-with-the-same-budget)"
-    assert said in section(page(results), "## Accuracy")[-1]
 
 
 def test_single_videos_and_controls(results):
@@ -238,21 +196,10 @@ def test_single_videos_and_controls(results):
     assert found["difference (points)"] == "+10.00"
     # There is one verdict on a page, and it is in the table of accuracies.
     assert page(results).count("not worse by 1 point ") == 1
-    assert "The seeds alone give the verdict" in section(page(results), "## Video by video")[-1]
     # The study has neither the other orders nor the row of the coarsest shape.
     assert len(table_of(page(results), "Controls")) == 1
     repeated = row(table_of(page(results), "Controls"), "one frame repeated")
     assert (repeated["top-1 (%)"], repeated["difference (points)"]) == ("12.00", "−78.00")
-
-
-def test_prose_opens_the_page_and_follows_the_results(results):
-    lines = page(results).splitlines()
-    assert lines[2] == "# Four rows"
-    assert lines[4] == "It shows something."
-    order = [line for line in lines if line.startswith("## ")]
-    assert order.index("## Controls") + 1 == order.index("## The data")
-    assert order.index("## The data") + 1 == order.index("## Where the time went")
-    assert page(results, "").splitlines()[2] == f"# {results.study.folder.name}"
 
 
 def test_results_that_do_not_count_are_named(results):
@@ -261,18 +208,17 @@ def test_results_that_do_not_count_are_named(results):
     comparison = replace(results.comparison, rows=(results.comparison.row("baseline"), long))
     text = page(results, comparison=comparison, of_another_recipe=(other,))
     lines = section(text, "## To run it again")
-    assert lines[-2] == (
-        "1 stored run does not count, because the YAML says something else now: study/long."
-    )
-    assert lines[-1].startswith("- long, seed 1: not compared with baseline, because the settings")
+    assert lines[-2].startswith("1 stored run does not count") and "study/long" in lines[-2]
+    assert "long, seed 1: not compared with baseline" in lines[-1]
 
 
 def test_a_page_before_any_run_says_what_will_be_run(study):
     nothing = StudyRuns(study, Comparison(()))
     text = render_study(nothing, [], PROSE, "python tools/study.py x")
-    assert "**12 of 12 runs are missing" in text
+    assert "12 of 12 runs are missing" in text
     assert "## Accuracy" not in text
     assert "python tools/study.py x" in text
+    assert text.splitlines()[2] == "# Four rows"  # prose opens the page
 
 
 def test_a_baseline_of_another_name_is_the_baseline_of_the_figures(results):

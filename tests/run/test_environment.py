@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 from datetime import datetime, timedelta, timezone
 
-import av
-import numpy as np
 import pytest
 import torch
 
@@ -29,11 +27,6 @@ def repository(tmp_path):
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-q", "-m", "first")
     return tmp_path
-
-
-def test_a_clean_tree_is_its_commit(repository):
-    assert git_commit(repository) == git(repository, "rev-parse", "HEAD")
-    assert len(git_commit(repository)) == 40
 
 
 @pytest.mark.parametrize("changed", ["code.py", "new.py"])
@@ -90,21 +83,11 @@ def test_a_container_has_the_cores_of_its_quota(text, wanted, tmp_path, monkeypa
 def test_description_is_of_this_machine():
     described = describe()
     assert described["torch"] == torch.__version__
-    assert described["numpy"] == np.__version__
-    assert described["av"] == av.__version__
     assert described["threads"] == torch.get_num_threads()
     assert (described["gpu"] is None) == (not torch.cuda.is_available())
     assert described["cores"] >= 1
     assert described["cpu"].endswith(f" ({torch.backends.cpu.get_cpu_capability()})")
     age = datetime.now(timezone.utc) - datetime.fromisoformat(described["date"])
     assert timedelta(0) <= age < timedelta(minutes=1)
-    names = {"date", "commit", "python", "torch", "torchvision", "av", "numpy", "pytorchvideo"}
-    assert set(described) == names | {
-        "fvcore",
-        "cpu",
-        "cores",
-        "threads",
-        "spin_count",
-        "gpu",
-        "imports",
-    }
+    names = "date commit python torch torchvision av numpy pytorchvideo fvcore cpu cores threads"
+    assert set(described) == {*names.split(), "spin_count", "gpu", "imports"}

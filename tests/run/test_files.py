@@ -55,19 +55,11 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["file.txt"]
 
 
-def test_a_new_file_appears_only_when_it_is_complete(tmp_path):
-    path = tmp_path / "file.txt"
-    with atomic_file(path) as file:
-        file.write(b"new")
-        file.flush()
-        assert not path.exists()
-    assert path.read_bytes() == b"new"
-
-
 def test_json_lines_are_plain_lines(tmp_path):
     path = tmp_path / "lines.jsonl"
     append_jsonl(path, {"step": 1, "loss": 0.5})
     append_jsonl(path, {"step": 2, "loss": None})
+    assert read_jsonl(tmp_path / "none.jsonl") == []
     assert path.read_text() == '{"step": 1, "loss": 0.5}\n{"step": 2, "loss": null}\n'
     assert read_jsonl(path) == [{"step": 1, "loss": 0.5}, {"step": 2, "loss": None}]
 
@@ -89,43 +81,19 @@ def test_only_a_torn_last_line_is_left_out(tmp_path, torn):
     assert read_jsonl(path) == [{"step": 1}, {"step": 2}]
 
 
-def test_a_broken_line_inside_is_named(tmp_path):
+@pytest.mark.parametrize("text", ['{"st', "null", "[]", "3"])
+def test_a_broken_line_inside_is_named(tmp_path, text):
     path = tmp_path / "lines.jsonl"
-    path.write_text('{"step": 1}\n{"st\n{"step": 3}\n')
-    with pytest.raises(InputError, match="line 2: not JSON"):
+    path.write_text(f'{{"step": 1}}\n{text}\n{{"step": 3}}\n')
+    with pytest.raises(InputError, match="line 2: "):
         read_jsonl(path)
-
-
-@pytest.mark.parametrize("text", ["null", "[]", "3"])
-def test_a_line_that_is_no_object_is_named(tmp_path, text):
-    path = tmp_path / "lines.jsonl"
-    path.write_text(f'{{"step": 1}}\n{text}\n')
-    with pytest.raises(InputError, match="line 2: is not a JSON object"):
-        read_jsonl(path)
-
-
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(InputError, match=r"none\.json.*No such file"):
-        read_json(tmp_path / "none.json")
 
 
 @pytest.mark.parametrize("error", [KeyError("step"), TypeError("no float"), ValueError("x")])
 def test_contents_of_another_kind_name_the_file(tmp_path, error):
-    said = f"its contents are not those that mgexp writes .{type(error).__name__}: "
+    said = rf"result\.json: .*{type(error).__name__}"
     with pytest.raises(InputError, match=said), understanding(tmp_path / "result.json"):
         raise error
-
-
-def test_a_message_in_the_block_stays(tmp_path):
-    with (
-        pytest.raises(InputError, match="correct the path"),
-        understanding(tmp_path / "result.json"),
-    ):
-        raise InputError(["correct the path"])
-
-
-def test_no_file_has_no_lines(tmp_path):
-    assert read_jsonl(tmp_path / "none.jsonl") == []
 
 
 def test_cut_drops_what_is_not_kept_and_the_torn_line(tmp_path):
@@ -135,10 +103,11 @@ def test_cut_drops_what_is_not_kept_and_the_torn_line(tmp_path):
     assert path.read_text() == '{"step": 1}\n{"step": 2}\n'
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]"])
+@pytest.mark.parametrize("text", ["", "{", "[1]", None])
 def test_a_file_that_holds_no_json_object_is_bad_input(tmp_path, text):
     path = tmp_path / "result.json"
-    path.write_text(text)
+    if text is not None:
+        path.write_text(text)
     with pytest.raises(InputError, match=r"result\.json"):
         read_json(path)
 
@@ -182,24 +151,13 @@ def ended_process():
     return child.pid
 
 
-@pytest.mark.parametrize(
-    ("text", "error", "holder"),
-    [
-        (
-            "42 node7 2026-11-22T10:00:00+00:00\n",
-            errno.EAGAIN,
-            "42 on node7 since 2026-11-22T10:00:00",
-        ),
-        ("42", errno.EACCES, "42 on unknown since unknown"),
-    ],
-    ids=["whole", "process alone"],
-)
-def test_a_holder_on_another_host_is_named(text, error, holder, tmp_path, monkeypatch):
+@pytest.mark.parametrize("text", ["42 node7 2026-11-22T10:00:00+00:00\n", "42"])
+@pytest.mark.parametrize("error", [errno.EAGAIN, errno.EACCES])
+def test_a_holder_on_another_host_is_named(text, error, tmp_path, monkeypatch):
     """NFS says that the lock is held, and not by whom; the file does, as far as it can be read."""
     (tmp_path / "lock").write_text(text)
     lock_fails_with(error, monkeypatch)
-    message = f"in use by process {holder}"
-    with pytest.raises(InputError, match=message), lock_file(tmp_path / "lock"):
+    with pytest.raises(InputError, match="process 42 on"), lock_file(tmp_path / "lock"):
         pass
 
 
@@ -209,11 +167,9 @@ def test_a_lock_that_another_host_did_not_release_is_taken_with_a_warning(tmp_pa
     with lock_file(tmp_path / "lock"):
         words = (tmp_path / "lock").read_text().split()
         assert words[:2] == [str(os.getpid()), socket.gethostname()]
-    assert "was not released by process 42 on node7 since 2026-11-22" in caplog.text
-
-
-def test_one_that_this_host_did_not_release_is_taken_without_a_word(tmp_path, caplog):
-    """The kernel knows that nobody holds it."""
+    assert "process 42 on node7" in caplog.text
+    caplog.clear()
+    # The kernel knows that nobody on this host holds it.
     (tmp_path / "lock").write_text(f"42 {socket.gethostname()} 2026-11-22\n")
     with lock_file(tmp_path / "lock"):
         pass
@@ -225,8 +181,7 @@ def test_without_locks_a_holder_that_may_live_is_left_alone(host, tmp_path, monk
     """On this host that can be known, on others not."""
     (tmp_path / "lock").write_text(f"{os.getpid()} {host or socket.gethostname()} 2026-11-22\n")
     lock_fails_with(errno.ENOLCK, monkeypatch)
-    message = f"names process {os.getpid()} .* cannot lock it .*then remove the file"
-    with pytest.raises(InputError, match=message), lock_file(tmp_path / "lock"):
+    with pytest.raises(InputError, match=f"process {os.getpid()}"), lock_file(tmp_path / "lock"):
         pass
 
 
@@ -238,7 +193,7 @@ def test_without_locks_a_folder_that_nobody_can_hold_is_taken(text, tmp_path, mo
     lock_fails_with(errno.ENOLCK, monkeypatch)
     with lock_file(tmp_path / "lock"):
         assert (tmp_path / "lock").read_text().split()[0] == str(os.getpid())
-    assert "cannot be locked (No locks available): do not run twice" in caplog.text
+    assert "No locks available" in caplog.text
     assert (tmp_path / "lock").read_text() == ""
 
 

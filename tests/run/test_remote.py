@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import re
-import sys
 from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from served import served, write_handler
@@ -47,20 +44,13 @@ def one_problem(text: str) -> str:
 @pytest.mark.parametrize(
     ("text", "remote"),
     [
-        ("https://host/a", True),
-        ("s3://bucket/a", True),
-        ("", False),
-        ("videos/a:b", False),
-        ("/https://host", False),
-        ("C:/videos", False),
+        *(("https://host/a", True), ("s3://bucket/a", True), ("", False)),
+        *(("videos/a:b", False), ("/https://host", False), ("C:/videos", False)),
     ],
 )
 def test_an_address_has_a_scheme(text, remote):
     assert is_remote(text) == remote
-
-
-def test_a_path_of_this_machine_stays(tmp_path):
-    assert local_file(str(tmp_path / "none")) == tmp_path / "none"
+    assert remote or local_file(text) == Path(text)
 
 
 def test_a_file_is_fetched_once_and_keeps_its_name(server, cache):
@@ -102,7 +92,7 @@ def test_a_wrong_sum_is_one_message_and_the_copy_is_deleted(server, cache):
 
 @pytest.mark.parametrize("mark", ["#sha256=12", "#md5=0", "#"])
 def test_a_mark_that_is_no_sum_is_refused(server, mark):
-    assert "after # there is no sha256=" in one_problem(f"{server[0]}/a/w.pyth{mark}")
+    assert "sha256=" in one_problem(f"{server[0]}/a/w.pyth{mark}")
     assert server[1] == []
 
 
@@ -116,16 +106,15 @@ def test_the_name_of_a_published_file_has_its_sum(tmp_path, monkeypatch):
     assert file.exists()  # not in the cache, so not ours
 
 
-def test_what_a_server_refuses_is_one_message(server, cache):
-    problem = one_problem(f"{server[0]}/none.pyth")
-    assert "cannot be read (HTTPError: HTTP Error 404" in problem
+def test_what_a_server_refuses_is_one_message(server, cache, monkeypatch):
+    """So is a server that is not there, and a cache that cannot be written."""
+    assert "404" in one_problem(f"{server[0]}/none.pyth")
     assert list(cache.rglob("none*")) == []
-
-
-def test_a_server_that_is_not_there_is_one_message():
     with served(Path.cwd()) as (address, _):
         pass
     assert "Connection refused" in one_problem(f"{address}/a")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    assert "NotADirectoryError" in one_problem(f"{server[0]}/a/w.pyth")
 
 
 def test_a_file_that_breaks_off_is_not_kept(tmp_path, cache, monkeypatch):
@@ -144,7 +133,7 @@ def test_a_file_that_breaks_off_is_not_kept(tmp_path, cache, monkeypatch):
 
 @pytest.mark.parametrize("text", ["ftp://127.0.0.1/a", "file:///etc/passwd", "gopher://host/a"])
 def test_other_schemes_are_refused(text):
-    assert "no handler gives a file for it" in one_problem(text)
+    assert text in one_problem(text)
 
 
 def test_a_handler_of_an_imported_file_is_asked(tmp_path):
@@ -153,26 +142,6 @@ def test_a_handler_of_an_imported_file_is_asked(tmp_path):
     (folder / "a" / "list.txt").write_text("x")
     import_file(write_handler(tmp_path / "my_handlers.py", folder))
     assert local_file("test://a/list.txt") == folder / "a" / "list.txt"
-    assert "no handler gives a file" in one_problem("test://a/none.txt")
-    assert "the SHA-256 of" in one_problem(f"test://a/list.txt#sha256={'0' * 64}")
+    assert "test://a/none.txt" in one_problem("test://a/none.txt")
+    assert "SHA-256" in one_problem(f"test://a/list.txt#sha256={'0' * 64}")
     assert (folder / "a" / "list.txt").exists()
-
-
-def test_a_cache_that_cannot_be_written_is_one_message(server, cache, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
-    assert "NotADirectoryError" in one_problem(f"{server[0]}/a/w.pyth")
-
-
-def test_the_handler_of_the_page_reads_s3(tmp_path, monkeypatch):
-    """boto3 is not needed for tests, so a module of the same name stands for it."""
-    transfer = ModuleType("boto3.s3.transfer")
-    transfer.TransferConfig = lambda **options: options
-    for name, module in (("boto3", ModuleType("boto3")), ("boto3.s3", ModuleType("boto3.s3"))):
-        monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setitem(sys.modules, "boto3.s3.transfer", transfer)
-    monkeypatch.setattr(remote.PATHS, "_path_handlers", dict(remote.PATHS._path_handlers))
-    page = (Path(__file__).parents[2] / "docs" / "weights.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(from iopath.*?)```", page, re.DOTALL)
-    (tmp_path / "my_handlers.py").write_text(code)
-    import_file(tmp_path / "my_handlers.py")
-    assert "s3://" in remote.PATHS._path_handlers

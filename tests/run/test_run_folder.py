@@ -14,23 +14,13 @@ from mgexp.run.folder import RunDir, RunsDir, find_row_folders, find_runs
 
 
 def test_file_names_are_those_of_the_contract(tmp_path):
-    run = RunDir(tmp_path)
-    names = {
-        run.config_yaml: "config.yaml",
-        run.environment_json: "environment.json",
-        run.schedule_csv: "schedule.csv",
-        run.metrics_jsonl: "metrics.jsonl",
-        run.evaluations_jsonl: "evaluations.jsonl",
-        run.dataset_json: "dataset.json",
-        run.log_txt: "log.txt",
-        run.checkpoints: "checkpoints",
-        run.result_json: "result.json",
-        run.lock: "lock",
-    }
-    assert {path: tmp_path / name for path, name in names.items()} == {path: path for path in names}
-    assert RunsDir(tmp_path).report_md == tmp_path / "report.md"
-    runs = RunsDir(tmp_path)
-    assert runs.report_html == tmp_path / "report.html"
+    run, runs = RunDir(tmp_path), RunsDir(tmp_path)
+    names = (
+        *("config.yaml", "environment.json", "schedule.csv", "metrics.jsonl", "evaluations.jsonl"),
+        *("dataset.json", "log.txt", "checkpoints", "result.json", "lock"),
+    )
+    assert all(getattr(run, name.replace(".", "_")) == tmp_path / name for name in names)
+    assert (runs.report_md, runs.report_html) == (tmp_path / "report.md", tmp_path / "report.html")
     assert runs.figure("accuracy", "png") == tmp_path / "figures" / "accuracy.png"
     assert runs.stored_jsonl == tmp_path / "runs.jsonl"
 
@@ -60,12 +50,9 @@ def test_runs_are_found_by_row_and_seed(tmp_path):
 
 def test_runs_have_folders_of_their_own_in_one_for_many(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    inside = RunDir(tmp_path / "runs/quickstart/long/seed1")
-    assert inside.tensorboard_in(tmp_path / "all") == tmp_path / "all/quickstart/long/seed1"
-    smoke = RunDir(tmp_path / "runs/smoke/quickstart/long/seed1")
-    assert smoke.tensorboard_in(tmp_path / "all") == tmp_path / "all/smoke/quickstart/long/seed1"
-    of_sweep = RunDir(tmp_path / "runs/sweeps/a/runs/all/x/seed1").tensorboard_in(tmp_path / "all")
-    assert of_sweep == tmp_path / "all/sweeps/a/runs/all/x/seed1"
+    for own in ("quickstart/long/seed1", "smoke/x/long/seed1", "sweeps/a/runs/all/x/seed1"):
+        found = RunDir(tmp_path / "runs" / own).tensorboard_in(tmp_path / "all")
+        assert found == tmp_path / "all" / own
     elsewhere = RunDir(tmp_path / "mine").tensorboard_in(tmp_path / "all")
     assert elsewhere == (tmp_path / "all").joinpath(*(tmp_path / "mine").resolve().parts[1:])
 
@@ -82,15 +69,10 @@ with RunDir(Path(sys.argv[1])).locked():
 """
 
 
-def hold(folder):
-    """A process that holds the lock of a run folder, and its forked child."""
-    arguments = [sys.executable, "-c", HOLDER, str(folder)]
-    holder = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
-    return holder, int(holder.stdout.readline())
-
-
 def test_a_lock_names_its_holder_and_dies_with_it(tmp_path):
-    holder, child = hold(tmp_path)
+    arguments = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    holder = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+    child = int(holder.stdout.readline())
     try:
         message = f"in use by process {holder.pid} on "
         with pytest.raises(InputError, match=message), RunDir(tmp_path).locked():

@@ -33,27 +33,17 @@ def test_nobody_is_told_by_default(tmp_path, without_packages):
     cfg = tiny_config(tmp_path)
     assert build_trackers(cfg, "tiny", RunDir(tmp_path), is_main=True) is NOBODY
     assert list(tracking_problems(False, None)) == []
-
-
-def test_processes_but_the_first_tell_nobody(tmp_path):
+    # Nor is anybody by processes but the first.
     assert build_trackers(tiny_config(tmp_path, BOTH), "tiny", RunDir(tmp_path), False) is NOBODY
 
 
-def test_a_missing_package_is_a_problem_with_its_remedy(without_packages):
-    board, wandb = tracking_problems(True, "online")
-    assert board.endswith("needs the package tensorboard: pip install tensorboard")
-    assert wandb.endswith("needs the package wandb: pip install wandb")
-
-
-def test_nobody_logged_in_is_a_problem_with_its_remedy(tmp_path, monkeypatch):
+def test_nobody_logged_in_is_a_problem(tmp_path, monkeypatch):
     pytest.importorskip("wandb")
     for name in ("HOME", "WANDB_CONFIG_DIR", "NETRC"):
         monkeypatch.setenv(name, str(tmp_path / "home"))
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     (problem,) = tracking_problems(False, "online")
-    assert problem.startswith(
-        "WANDB.MODE = online, but nobody is logged in at W&B: run `wandb login`"
-    )
+    assert "wandb login" in problem
     assert list(tracking_problems(False, "offline")) == []
 
 
@@ -64,7 +54,8 @@ def test_an_evaluation_alone_needs_no_tracker(tmp_path, without_packages):
     assert "ENABLE" not in str(caught.value)
     with pytest.raises(InputError) as caught:
         build_inputs(tiny_config(tmp_path, BOTH), ["stop here"], num_processes=1)
-    assert "TENSORBOARD.ENABLE = True needs the package" in str(caught.value)
+    assert "pip install tensorboard" in str(caught.value)
+    assert "pip install wandb" in str(caught.value)
 
 
 class Keeper:
@@ -74,56 +65,32 @@ class Keeper:
         self.told = []
         self.fails_at = fails_at
 
-    def _tell(self, *what):
-        if len(self.told) >= self.fails_at:
-            raise OSError(28, "No space left on device")
-        self.told.append(what)
+    def __getattr__(self, name):
+        def tell(*given):
+            if len(self.told) >= self.fails_at:
+                raise OSError(28, "No space left on device")
+            self.told.append((name, *given))
 
-    def start(self, first_step):
-        self._tell("start", first_step)
-
-    def step(self, line):
-        self._tell("step", line["step"])
-
-    def evaluation(self, line):
-        self._tell("evaluation", line["step"])
-
-    def result(self, result):
-        self._tell("result", result["steps"])
-
-    def close(self, failed):
-        self._tell("close", failed)
+        return tell
 
 
-def run(trackers):
-    with trackers as told:
-        told.start(3)
-        told.step(step_line(3))
-        told.evaluation(evaluation_line(4, 50.0))
-        told.step(step_line(4))
-        told.result(RESULT)
-
-
-WHOLE = [("start", 3), ("step", 3), ("evaluation", 4), ("step", 4), ("result", 6), ("close", False)]
-
-
-def test_each_is_told_of_everything():
-    one, two = Keeper(), Keeper()
-    run(Trackers({"one": one, "two": two}))
-    assert one.told == two.told == WHOLE
+WHOLE = [
+    *(("start", 3), ("step", step_line(3)), ("evaluation", evaluation_line(4, 50.0))),
+    *(("step", step_line(4)), ("result", RESULT), ("close", False)),
+]
 
 
 @pytest.mark.parametrize("fails_at", range(6))
 def test_one_that_fails_is_warned_of_once_and_the_other_goes_on(fails_at, caplog):
     bad, good = Keeper(fails_at), Keeper()
     caplog.set_level(logging.WARNING, LOGGER.name)
-    run(Trackers({"bad": bad, "good": good}))
+    with Trackers({"bad": bad, "good": good}) as told:
+        for name, given in WHOLE[:-1]:
+            getattr(told, name)(given)
     assert bad.told == WHOLE[:fails_at]
     assert good.told == WHOLE
     (warning,) = caplog.messages
-    assert warning.startswith(
-        "bad failed and gets no more lines of this run (OSError: [Errno 28] No space"
-    )
+    assert warning.startswith("bad ")
 
 
 def test_a_run_that_ends_by_an_error_is_closed_as_failed():
@@ -134,32 +101,12 @@ def test_a_run_that_ends_by_an_error_is_closed_as_failed():
     assert keeper.told == [("start", 0), ("close", True)]
 
 
-def test_what_was_not_started_is_not_closed():
-    keeper = Keeper()
-    with Trackers({"one": keeper}):
-        pass
-    assert keeper.told == []
-
-
-def test_nobody_is_told_of_nothing():
-    run(NOBODY)
-
-
 def test_numbers_of_a_line_are_no_words_and_no_truth_values():
-    assert numbers_of(evaluation_line(4, 50.0)) == {
-        "step": 4,
-        "epoch": 1.5,
-        "train_seconds": 7.0,
-        "top1": 50.0,
-    }
+    wanted = {"step": 4, "epoch": 1.5, "train_seconds": 7.0, "top1": 50.0}
+    assert numbers_of(evaluation_line(4, 50.0)) == wanted
 
 
 def test_numbers_of_a_result_are_flat():
-    assert numbers_of_result(RESULT) == {
-        "steps": 6,
-        "params": 1000,
-        "top1": 75.0,
-        "top5": 100.0,
-        "train_seconds": 12.5,
-        "program_seconds": 20.0,
-    }
+    wanted = {"steps": 6, "params": 1000, "top1": 75.0, "top5": 100.0}
+    seconds = {"train_seconds": 12.5, "program_seconds": 20.0}
+    assert numbers_of_result(RESULT) == {**wanted, **seconds}

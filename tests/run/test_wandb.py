@@ -39,7 +39,6 @@ def start(folder, first_step):
 
 
 def step(told, folder, number, loss):
-    """A step as a run has it: in the file, and told."""
     line = step_line(number, loss)
     append_jsonl(RunDir(folder).metrics_jsonl, line)
     told.step(line)
@@ -74,12 +73,8 @@ def test_lines_configuration_and_result_are_there(folder):
     told.result(RESULT)
     close(told)
     first, second = history(folder)
-    assert (first["step"], first["train/loss"], first["train/clips"], first["_step"]) == (
-        0,
-        2.5,
-        4,
-        1,
-    )
+    names = ("step", "train/loss", "train/clips", "_step")
+    assert [first[name] for name in names] == [0, 2.5, 4, 1]
     assert (second["step"], second["evaluation/top1"], second["_step"]) == (1, 50.0, 2)
     ((run_id, project, name, host, config),) = {run[0]: run for run in runs(folder)}.values()
     assert (project, name, host) == ("mgexp", "tiny/seed0", "")

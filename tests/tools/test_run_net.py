@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from run_files import read_lines, refused
+from run_files import losses, read_lines, refused
 from tiny import NUM_TRAIN, NUM_VAL, command, data_keys, write_config
 
 from mgexp.run.environment import num_cores
@@ -32,28 +32,23 @@ EVALUATION_KEYS = {"step", "epoch", "train_seconds", "top1", "top5", "loss", "vi
 
 
 def test_a_run_leaves_the_result_of_the_contract(finished_run):
+    """Its seconds contain each other."""
     result = json.loads((finished_run / "result.json").read_text())
     assert result.keys() == RESULT_KEYS
     assert result["seconds"].keys() == SECONDS_KEYS
     assert result["metrics"].keys() == {"top1", "top5"}
-    assert (result["row"], result["steps"], result["num_train_videos"]) == (
-        "long+short",
-        NUM_STEPS,
-        NUM_TRAIN,
-    )
+    found = (result["row"], result["steps"], result["num_train_videos"])
+    assert found == ("long+short", NUM_STEPS, NUM_TRAIN)
     assert result["metrics"]["top5"] == 100  # of two classes
     assert result["other_cores"] >= 0
-
-
-def test_seconds_of_a_run_contain_each_other(finished_run):
-    seconds = json.loads((finished_run / "result.json").read_text())["seconds"]
+    seconds = result["seconds"]
     assert seconds["steady"] == pytest.approx(seconds["train"] - seconds["shape_warmup"])
     assert 0 < seconds["input_wait"] < seconds["train"]
     parts = ("train", "evaluate", "precise_bn", "checkpoint")
     assert 0 < sum(seconds[name] for name in parts) <= seconds["program"]
 
 
-def test_a_run_records_every_step_and_evaluation(finished_run):
+def test_a_run_records_every_step_evaluation_and_confusion(finished_run):
     steps = read_lines(finished_run / "metrics.jsonl")
     assert [line["step"] for line in steps] == list(range(NUM_STEPS))
     assert all(line.keys() == METRICS_KEYS for line in steps)
@@ -61,15 +56,11 @@ def test_a_run_records_every_step_and_evaluation(finished_run):
     assert all(line.keys() >= EVALUATION_KEYS for line in evaluations)
     assert [line["views"] for line in evaluations] == [1, 2]
     assert evaluations[-1]["step"] == NUM_STEPS
-
-
-def test_a_run_records_what_its_final_evaluation_confuses(finished_run):
     lines = (finished_run / "confusion.csv").read_text().splitlines()[1:]
     counts = [tuple(map(int, line.split(",")[:3])) for line in lines]
     assert sum(num for _, _, num in counts) == NUM_VAL
     right = sum(num for label, predicted, num in counts if label == predicted)
-    top1 = read_lines(finished_run / "evaluations.jsonl")[-1]["top1"]
-    assert 100 * right / NUM_VAL == pytest.approx(top1)
+    assert 100 * right / NUM_VAL == pytest.approx(evaluations[-1]["top1"])
 
 
 def test_a_run_takes_the_clips_and_shapes_of_its_schedule(finished_run):
@@ -80,17 +71,14 @@ def test_a_run_takes_the_clips_and_shapes_of_its_schedule(finished_run):
     assert shapes[6:] == [(16, 8, 16), (8, 8, 23), (16, 8, 16), (16, 8, 16)]
 
 
-def test_a_finished_run_says_that_it_is_complete(finished_run, tiny_data, tmp_path, main, capsys):
+def test_a_finished_run_stays_as_it_is(finished_run, cfg, tmp_path, main):
     folder = Path(shutil.copytree(finished_run, tmp_path / "run"))
-    cfg = write_config(tmp_path / "tiny.yaml", data_keys(tiny_data))
     before = (folder / "result.json").read_bytes()
     assert main(command(cfg, folder)) == 0
-    assert "this run is complete" in capsys.readouterr().out
     assert (folder / "result.json").read_bytes() == before
 
 
 def test_an_evaluation_of_a_finished_run_appends_a_line(finished_run, cfg, tmp_path, main):
-    """It may run on another device."""
     folder = Path(shutil.copytree(finished_run, tmp_path / "run"))
     kept = {name: (folder / name).read_bytes() for name in ("result.json", "model.pt")}
     before = read_lines(folder / "evaluations.jsonl")
@@ -103,14 +91,6 @@ def test_an_evaluation_of_a_finished_run_appends_a_line(finished_run, cfg, tmp_p
     assert {name: (folder / name).read_bytes() for name in kept} == kept
 
 
-def test_program_seconds_count_from_the_start_of_the_process(cfg, output, main, monkeypatch):
-    monkeypatch.setattr("mgexp.train.job.seconds_since_process_start", lambda: 1000.0)
-    short = ("SOLVER.STEPS", "[0, 0.5]", "SOLVER.MAX_EPOCH", 1, "TRAIN.NUM_EVALUATIONS", 1)
-    assert main(command(cfg, output, *short)) == 0
-    seconds = json.loads((output / "result.json").read_text())["seconds"]
-    assert 1000 < seconds["program"] < 1100
-
-
 def test_the_evaluation_of_a_finished_run_gives_its_accuracy(finished_run, cfg, tmp_path, main):
     folder = Path(shutil.copytree(finished_run, tmp_path / "run"))
     before = (folder / "confusion.csv").stat().st_mtime_ns
@@ -121,35 +101,28 @@ def test_the_evaluation_of_a_finished_run_gives_its_accuracy(finished_run, cfg, 
         assert evaluated[name] == pytest.approx(trained[name]), name
 
 
-def test_an_evaluation_needs_the_network_of_the_run(finished_run, cfg, tmp_path, main, capsys):
-    """The file of a custom model may have changed since."""
-    folder = Path(shutil.copytree(finished_run, tmp_path / "run"))
-    torch.save({"other": torch.zeros(1)}, folder / "model.pt")
-    message = refused(main, capsys, command(cfg, folder, "TRAIN.ENABLE", False))
-    assert "model.pt is not the model of" in message
-
-
-@pytest.mark.parametrize("name", ["model.pt", "result.json"])
+@pytest.mark.parametrize(
+    ("name", "is_gone"), [("model.pt", True), ("result.json", True), ("model.pt", False)]
+)
 def test_an_evaluation_needs_a_run_that_is_complete(
-    name, finished_run, cfg, tmp_path, main, capsys
+    name, is_gone, finished_run, cfg, tmp_path, main, capsys
 ):
-    """A kill during the final evaluation leaves the model and no result."""
+    """A kill during the final evaluation leaves no result, and the file of an own model may have changed."""
     folder = Path(shutil.copytree(finished_run, tmp_path / "run"))
     (folder / name).unlink()
-    message = refused(main, capsys, command(cfg, folder, "TRAIN.ENABLE", False))
-    assert f"{name} does not exist" in message
+    if not is_gone:
+        torch.save({"other": torch.zeros(1)}, folder / name)
+    assert name in refused(main, capsys, command(cfg, folder, "TRAIN.ENABLE", False))
 
 
-@pytest.mark.parametrize(("tolerance", "code"), [(100, 0), (1, 3)])
-def test_a_missed_expectation_is_exit_code_3(tolerance, code, tiny_data, tmp_path, main):
+def test_a_missed_expectation_is_exit_code_3(tiny_data, tmp_path, main):
     """Of 8 videos, no accuracy is within 1 % of 6 %."""
-    changes = {**data_keys(tiny_data), "EXPECTED": [["top1", 6.0, tolerance]]}
+    changes = {**data_keys(tiny_data), "EXPECTED": [["top1", 6.0, 1]]}
     short = {"SOLVER.STEPS": [0, 0.5], "SOLVER.MAX_EPOCH": 1, "TRAIN.NUM_EVALUATIONS": 1}
     cfg = write_config(tmp_path / "tiny.yaml", {**changes, **short})
-    assert main(command(cfg, tmp_path / "run")) == code
-    assert main(command(cfg, tmp_path / "run")) == code  # the complete run says the same
-    verdict = json.loads((tmp_path / "run" / "result.json").read_text())["verdict"]
-    assert verdict == {0: "met", 3: "missed"}[code]
+    for _ in range(2):  # the complete run says the same
+        assert main(command(cfg, tmp_path / "run")) == 3
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["verdict"] == "missed"
 
 
 def test_a_run_chooses_its_workers_says_how_many_and_trains_to_the_same_bits(
@@ -160,29 +133,20 @@ def test_a_run_chooses_its_workers_says_how_many_and_trains_to_the_same_bits(
         assert main(command(cfg, output, "--smoke", "DATA_LOADER.NUM_WORKERS", number)) == 0
     log = (outputs["auto"] / "log.txt").read_text()
     assert 1 <= int(re.search(r"(\d+) loader worker", log)[1]) <= num_cores()
-    losses = [
-        [line["loss"] for line in read_lines(output / "metrics.jsonl")]
-        for output in outputs.values()
-    ]
-    assert losses[0] == losses[1]
+    shapes = {line["frames"] for line in read_lines(outputs["1"] / "metrics.jsonl")}
+    assert shapes == {2, 4, 8}  # a smoke run keeps them
+    assert losses(outputs["1"]) == losses(outputs["auto"])
     assert "NUM_WORKERS: auto" in (outputs["auto"] / "config.yaml").read_text()
-
-
-def test_a_smoke_run_keeps_the_shapes(cfg, output, main):
-    assert main([*command(cfg, output), "--smoke"]) == 0
-    shapes = {(line["frames"], line["crop"]) for line in read_lines(output / "metrics.jsonl")}
-    assert {frames for frames, _ in shapes} == {2, 4, 8}
-    assert {crop for _, crop in shapes} <= {16, 23, 32}
 
 
 def test_a_smoke_run_refuses_a_network_that_cannot_be_built(cfg, output, main, capsys):
     """With fewer channels it could be."""
     vit = ("MODEL.MODEL_NAME", "ViT", "VIT.TUBELET", "[2,1,1]", "VIT.NUM_HEADS", 7)
     message = refused(main, capsys, [*command(cfg, output, *vit), "--smoke"])
-    assert "384 channels do not divide by 7 heads: change VIT.EMBED_DIM or VIT.NUM_HEADS" in message
+    assert "VIT.NUM_HEADS" in message
 
 
-def test_a_seed_trains_its_fold_and_the_log_names_it(tiny_data, cfg, output, main):
+def test_a_seed_trains_its_fold(tiny_data, cfg, output, main):
     folder = output.parent
     for split in ("train", "val"):
         (folder / f"{split}_1.txt").write_text((tiny_data / f"{split}.txt").read_text())
@@ -190,7 +154,6 @@ def test_a_seed_trains_its_fold_and_the_log_names_it(tiny_data, cfg, output, mai
     lists += ("DATA.VAL_LIST", folder / "val_{fold}.txt")
     short = ("SOLVER.STEPS", "[0, 0.5]", "SOLVER.MAX_EPOCH", 1, "TRAIN.NUM_EVALUATIONS", 1)
     assert main([*command(cfg, output, *lists, "DATA.NUM_FOLDS", 3, *short), "--seed", "7"]) == 0
-    log = (output / "log.txt").read_text()
-    assert f"fold 1 (RNG_SEED 7 modulo DATA.NUM_FOLDS 3): {folder}/train_1.txt and {folder}" in log
+    assert f"{folder}/train_1.txt" in (output / "log.txt").read_text()
     # The file keeps the pattern, so that all seeds of a row have the same configuration.
     assert f"TRAIN_LIST: {folder}/train_{{fold}}.txt" in (output / "config.yaml").read_text()

@@ -15,35 +15,17 @@ from tiny import NUM_TRAIN, TOOL, command, data_keys, write_config
 @pytest.mark.parametrize(
     ("pairs", "words"),
     [
-        (("SOLVER.BASE_LRR", 0.1), ("SOLVER.BASE_LRR", "nearest: SOLVER.BASE_LR")),
-        (("BASE_LR", 0.1), ("no key BASE_LR", "SOLVER.BASE_LR")),
-        (("DATA.TRAIN_LIST", "/nowhere/list.txt"), ("/nowhere/list.txt", "does not exist")),
-        (("DATA.VAL_LIST", ""), ("DATA.VAL_LIST is not set",)),
-        (("DATA.NUM_FRAMES", 4), ("1 frames", "SLOWFAST.ALPHA")),
+        (("DATA.VAL_LIST", ""), ("DATA.VAL_LIST",)),
         (("DATA.TRAIN_CROP_SIZE", 36), ("DATA.TRAIN_JITTER_SCALES", "36")),
-        (("TRAIN.BATCH_SIZE", "many"), ("TRAIN.BATCH_SIZE", "'many'")),
-        (("SOLVER.BASE_LR",), ("'SOLVER.BASE_LR' has no value",)),
         (("TEST.FRAME_ORDER", "shuffled"), ("TEST.FRAME_ORDER", "TRAIN.ENABLE False")),
-        (("DATA.STORE", "nowhere"), ("DATA.STORE: ", "nowhere is no clip store")),
-        (("--seed", 1, "RNG_SEED", 5), ("RNG_SEED is given beside the seed 1",)),
+        (("DATA.STORE", "nowhere"), ("DATA.STORE", "nowhere")),
+        (("--seed", 1, "RNG_SEED", 5), ("RNG_SEED",)),
     ],
 )
 def test_bad_keys_are_refused(pairs, words, cfg, output, main, capsys):
     message = refused(main, capsys, command(cfg, output, *pairs))
-    assert "nothing was written" in message
     assert [word for word in words if word not in message] == []
     assert not output.exists()
-
-
-def test_classes_have_names_in_the_run_and_too_many_classes_are_a_warning(
-    cfg, tmp_path, output, main, capsys
-):
-    (tmp_path / "names.txt").write_text("right\nleft\nup\n")
-    keys = ("MODEL.NUM_CLASSES", 3, "DATA.CLASSES", tmp_path / "names.txt", "SOLVER.MAX_EPOCH", 3.1)
-    assert main(command(cfg, output, *keys)) == 0
-    assert (output / "classes.txt").read_text() == "right\nleft\nup\n"
-    warning = "MODEL.NUM_CLASSES = 3, but 1 class has no video, such as class 2"
-    assert warning in (output / "log.txt").read_text()
 
 
 def test_all_problems_are_in_one_message(data, tmp_path, output, main, capsys):
@@ -52,11 +34,11 @@ def test_all_problems_are_in_one_message(data, tmp_path, output, main, capsys):
     (data / "val.txt").unlink()
     cfg = write_config(tmp_path / "tiny.yaml", {**data_keys(data), "SOLVER.MOMENTUN": 0.5})
     message = refused(main, capsys, command(cfg, output, "TRAIN.BATCH_SIZE", 0))
-    assert "SOLVER.MOMENTUN" in message and "TRAIN.BATCH_SIZE" in message
+    assert "nearest: SOLVER.MOMENTUM" in message and "TRAIN.BATCH_SIZE" in message
     cfg = write_config(tmp_path / "tiny.yaml", data_keys(data))
     message = refused(main, capsys, command(cfg, output, "DATA.NUM_FRAMES", 10))
-    wanted = ("train.txt:2", "train.txt:3", "val.txt", "lost.mp4", "10 frames")
-    assert [word for word in wanted if word not in message.replace("T = 10", "10 frames")] == []
+    wanted = ("train.txt:2", "train.txt:3", "val.txt", "lost.mp4")
+    assert [word for word in wanted if word not in message] == []
     assert not output.exists()
 
 
@@ -69,7 +51,7 @@ def test_a_wrong_key_is_refused_without_torch(cfg, output):
     words = [sys.executable, "-c", code, str(TOOL), *command(cfg, output, "BAD.KEY", 1)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "False\n")
-    assert "there is no key BAD.KEY" in done.stderr
+    assert "BAD.KEY" in done.stderr
 
 
 def break_video(path):
@@ -80,12 +62,8 @@ def test_a_broken_training_video_stops_the_run(data, tmp_path, output, main, cap
     """Only decoding finds it: the folder exists by then, but no result."""
     break_video(data / "train5.mp4")
     cfg = write_config(tmp_path / "tiny.yaml", data_keys(data))
-    message = refused(main, capsys, command(cfg, output))
-    assert "train5.mp4" in message
-    assert "DATA.MAX_UNUSABLE_SHARE" in message
+    assert "train5.mp4" in refused(main, capsys, command(cfg, output))
     assert not (output / "result.json").exists()
-    # Its remedies work in the same folder: no step of it was kept.
-    assert main(command(cfg, output, "DATA.MAX_UNUSABLE_SHARE", 0.1)) == 0
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -97,33 +75,26 @@ def test_where_no_video_decodes_all_that_failed_are_named(
     changes = {**data_keys(data), "DATA.MAX_UNUSABLE_SHARE": 1.0}
     cfg = write_config(tmp_path / "tiny.yaml", changes)
     message = refused(main, capsys, command(cfg, output, "DATA_LOADER.NUM_WORKERS", workers))
-    assert "in a row cannot be decoded" in message
     assert message.count(".mp4") >= 10
 
 
-def test_tolerated_videos_are_replaced_and_counted(data, tmp_path, output, main):
+def test_tolerated_videos_are_replaced_and_counted(data, tmp_path, output, main, capsys):
+    """In the folder of a start that did not tolerate them, as no step of it was kept. Classes have names."""
     break_video(data / "train5.mp4")
     (data / "train7.mp4").unlink()
-    changes = {**data_keys(data), "DATA.MAX_UNUSABLE_SHARE": 0.5}
-    assert main(command(write_config(tmp_path / "tiny.yaml", changes), output)) == 0
+    (tmp_path / "names.txt").write_text("right\nleft\nup\n")
+    changes = {"MODEL.NUM_CLASSES": 3, "DATA.CLASSES": str(tmp_path / "names.txt")}
+    changes |= {**data_keys(data), "DATA.MAX_UNUSABLE_SHARE": 0.042}  # 1 of 24
+    arguments = command(write_config(tmp_path / "tiny.yaml", changes), output)
+    refused(main, capsys, arguments)
+    assert main([*arguments, "DATA.MAX_UNUSABLE_SHARE", "0.5"]) == 0
+    assert (output / "classes.txt").read_text() == "right\nleft\nup\n"
     result = json.loads((output / "result.json").read_text())
     assert result["num_unusable_videos"] == 2
     assert result["num_train_videos"] == NUM_TRAIN - 1
 
 
-def test_every_broken_validation_video_is_named(data, tmp_path, output, main, capsys):
-    for index in (1, 6):
-        break_video(data / f"val{index}.mp4")
-    cfg = write_config(tmp_path / "tiny.yaml", data_keys(data))
-    message = refused(main, capsys, command(cfg, output))
-    assert "2 validation videos cannot be decoded" in message
-    assert "val1.mp4" in message
-    assert "val6.mp4" in message
-    assert not (output / "result.json").exists()
-
-
 def test_a_damaged_result_is_one_message(cfg, finished_run, tmp_path, main, capsys):
     run = shutil.copytree(finished_run, tmp_path / "run")
     (run / "result.json").write_text("{}")
-    said = "result.json: its contents are not those that mgexp writes (KeyError"
-    assert said in refused(main, capsys, command(cfg, run))
+    assert "result.json" in refused(main, capsys, command(cfg, run))

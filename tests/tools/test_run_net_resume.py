@@ -79,9 +79,9 @@ def test_a_folder_of_another_configuration_is_left_alone(interrupted, cfg, main,
     before = contents(interrupted)
     pairs = ("SOLVER.BASE_LR", 0.001)
     message = refused(main, capsys, [*command(cfg, interrupted, *pairs), "--seed", "1"])
-    assert "SOLVER.BASE_LR: the run folder has 0.005, this start 0.001" in message
-    assert "RNG_SEED: the run folder has 0, this start 1" in message
-    assert "--override" in message
+    assert [
+        word for word in ("SOLVER.BASE_LR", "RNG_SEED", "--override") if word not in message
+    ] == []
     assert contents(interrupted) == before
 
 
@@ -92,9 +92,8 @@ def test_a_folder_of_another_configuration_is_left_alone(interrupted, cfg, main,
         ("SOLVER.BIAS_LR_FACTOR", 2.0),  # one group more
     ],
 )
-def test_override_takes_effect_from_there_on(pair, interrupted, finished_run, cfg, main, capsys):
+def test_override_takes_effect_from_there_on(pair, interrupted, finished_run, cfg, main):
     assert main([*command(cfg, interrupted, *pair), "--override"]) == 0
-    assert "resuming after step 3 of 10" in capsys.readouterr().err
     assert losses(interrupted)[:4] == losses(finished_run)[:4]
     first, second = read_lines(interrupted / "starts.jsonl")
     assert (first["after_step"], first["changes"], second["after_step"]) == (0, [], 3)
@@ -103,35 +102,21 @@ def test_override_takes_effect_from_there_on(pair, interrupted, finished_run, cf
     assert any(not torch.equal(found[name], plain[name]) for name in plain)
 
 
-@pytest.mark.parametrize("override", [[], ["--override"]])
-def test_the_state_of_another_optimizer_is_not_gone_on_with(
-    override, interrupted, cfg, main, capsys
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("SOLVER.OPTIMIZING_METHOD", "lamb", "sgd"),
+        ("RESNET.WIDTH_PER_GROUP", 16, "blocks.0."),
+        ("TRAIN.EMA_DECAY", 0.9, "step_00000003.pt"),
+    ],
+)
+def test_a_start_that_the_checkpoint_refuses_changes_no_record(
+    key, value, said, interrupted, cfg, main, capsys
 ):
-    before = contents(interrupted)
-    arguments = command(cfg, interrupted, "SOLVER.OPTIMIZING_METHOD", "lamb")
-    message = refused(main, capsys, [*arguments, *override])
-    assert "SOLVER.OPTIMIZING_METHOD lamb: the checkpoints of" in message
-    assert (
-        "hold the state of sgd, which lamb cannot resume from: choose another --output" in message
-    )
-    assert "add --override" not in message
-    assert contents(interrupted) == before
-
-
-def test_the_weights_of_another_network_are_not_gone_on_with(interrupted, cfg, main, capsys):
-    before = contents(interrupted)
-    arguments = command(cfg, interrupted, "RESNET.WIDTH_PER_GROUP", 16)
-    message = refused(main, capsys, [*arguments, "--override"])
-    assert "the checkpoint after step 3 is of another network (blocks.0." in message
-    assert contents(interrupted) == before
-
-
-def test_a_start_that_the_checkpoint_refuses_changes_no_record(interrupted, cfg, main, capsys):
     """Else the command of before would be refused, although no step had other keys."""
     before, log = contents(interrupted), interrupted / "log.txt"
-    arguments = command(cfg, interrupted, "TRAIN.EMA_DECAY", 0.9)
-    message = refused(main, capsys, [*arguments, "--override"])
-    assert "step_00000003.pt does not fit this configuration" in message
+    message = refused(main, capsys, [*command(cfg, interrupted, key, value), "--override"])
+    assert said in message
     assert {**contents(interrupted), log: b""} == {**before, log: b""}
 
 
@@ -151,12 +136,3 @@ def test_moments_and_averages_go_on(keys, cfg, tmp_path, main, monkeypatch):
     monkeypatch.undo()
     assert main(command(cfg, tmp_path / "run", *keys)) == 0
     assert_bit_identical(tmp_path / "run", tmp_path / "whole")
-
-
-def test_a_run_of_lamb_may_go_on_with_decaying_moments(cfg, output, main, monkeypatch):
-    keys = ("SOLVER.OPTIMIZING_METHOD", "lamb")
-    interrupt_in(2, monkeypatch)
-    assert main(command(cfg, output, *keys)) == 4
-    monkeypatch.undo()
-    keys = ("SOLVER.OPTIMIZING_METHOD", "pmd_lamb", "SOLVER.PMD_PERIOD", 4)
-    assert main([*command(cfg, output, *keys), "--override"]) == 0

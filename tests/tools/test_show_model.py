@@ -46,25 +46,14 @@ def test_the_json_of_a_small_row(show):
     assert (code, err) == (0, "")
     assert shown.keys() == {"model", "params", "shapes"}
     shapes = {(c["frames"], c["crop"]): c for c in shown["shapes"]}
-    assert {key: cost["clips"] for key, cost in shapes.items()} == {
-        (4, 45): 32,
-        (4, 64): 32,
-        (8, 45): 32,
-        (8, 64): 16,
-        (16, 45): 16,
-        (16, 64): 8,
-    }
+    sizes = [(4, 45), (4, 64), (8, 45), (8, 64), (16, 45), (16, 64)]
+    clips = dict(zip(sizes, (32, 32, 32, 16, 16, 8), strict=True))
+    assert {key: cost["clips"] for key, cost in shapes.items()} == clips
+    assert shown["params"] == 2_767_632
     assert shapes[16, 64]["gmacs"] == pytest.approx(2 * shapes[8, 64]["gmacs"], rel=0.01)
     assert shapes[16, 64]["activation_bytes"] == pytest.approx(
         2 * shapes[8, 64]["activation_bytes"], rel=0.05
     )
-
-
-def test_the_table_names_the_model_and_a_shape(show):
-    code, out, _ = show(QUICKSTART)
-    assert code == 0
-    assert out.startswith("SlowFast, depth 18, 12 classes: 2,767,632 parameters")
-    assert "16 x 64²" in out
 
 
 def test_a_shape_that_the_model_cannot_take_is_one_message(show):
@@ -72,7 +61,7 @@ def test_a_shape_that_the_model_cannot_take_is_one_message(show):
     short = ["MULTIGRID.SHORT_CYCLE_FACTORS", "[0.5, 0.70711]"]
     code, out, err = show(QUICKSTART, *network, *short, "NONLOCAL.LOCATION", "[[],[],[1],[1]]")
     assert (code, out) == (2, "")
-    assert "I3D cannot take clips of 4 frames of 32 x 32 pixels" in err
+    assert "4 frames of 32 x 32 pixels" in err
 
 
 def test_the_check_finds_a_network_that_is_wrong_at_a_shape(show, tmp_path, own_code):
@@ -91,27 +80,5 @@ def test_the_check_finds_a_network_that_is_wrong_at_a_shape(show, tmp_path, own_
     assert {"4": "WRONG", "16": "right"}.items() <= {
         line[0]: line[-1] for line in lines if len(line) == 7
     }.items()
-    assert "4 x 45²: it does not run: RuntimeError: " in out
     found = json.loads(show(QUICKSTART, "--json", *arguments)[1])
     assert [bool(one["problem"]) for one in found["shapes"]] == [True] * 5 + [False]
-
-
-def test_a_network_that_fvcore_cannot_trace_is_counted_by_torch(show, tmp_path, own_code):
-    """3 inputs to 12 classes are 36 multiply-adds."""
-    own = tmp_path / "my_file.py"
-    own.write_text(
-        "import torch\n"
-        "from torch import nn\n"
-        "from mgexp.registry import MODELS\n"
-        "class Net(nn.Linear):\n"
-        "    def forward(self, x):\n"
-        "        assert not torch.jit.is_tracing()\n"
-        "        return super().forward(x.mean((2, 3, 4)))\n"
-        "@MODELS.register()\n"
-        "def untraced(cfg):\n"
-        "    return Net(3, 12)\n"
-    )
-    arguments = ("--json", "--import", str(own), "MODEL.MODEL_NAME", "untraced")
-    code, out, _ = show(QUICKSTART, *arguments)
-    assert code == 0
-    assert {one["gmacs"] for one in json.loads(out)["shapes"]} == {36e-9}
