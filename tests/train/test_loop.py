@@ -230,8 +230,7 @@ def test_slow_steps_are_looked_at_more_often(tmp_path, monkeypatch):
 
 def timer_steps(timer):
     """Count the steps that were timed since the last reading."""
-    num = len(timer._ends)
-    timer._starts, timer._computed, timer._ends = [], [], []
+    num, timer._steps = len(timer._steps), []
     return num
 
 
