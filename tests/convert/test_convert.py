@@ -198,11 +198,7 @@ def test_a_based_file_and_pairs_are_read(tmp_path):
     assert (values["NUM_SHARDS"], values["DATA.PATH_PREFIX"]) == (2, "2024_01")
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["A: !!python/object/apply:os.system [true]", "[1, 2]", None],
-    ids=["code", "list", "lost"],
-)
+@pytest.mark.parametrize("text", ["A: !!python/object/apply:os.system [true]", "[1, 2]", None])
 def test_a_file_that_cannot_be_read(text, tmp_path):
     path = tmp_path / "row.yaml"
     if text is not None:
@@ -211,28 +207,18 @@ def test_a_file_that_cannot_be_read(text, tmp_path):
         TOOL.read_pyslowfast(path)
 
 
-def test_unknown_keys_are_listed():
-    report = convert(released(STEPWISE, DATA__NUM_FRAME=3, MINE=1)).report()
-    assert "  DATA.NUM_FRAME = 3: unknown" in report
-    assert "  MINE = 1: unknown" in report
-
-
 def test_the_yaml_is_short_and_says_where_it_comes_from():
-    assert convert(released(MULTIGRID)).yaml_text("From there.") == (
-        "# From there.\n"
-        "DATA_LOADER:\n"
-        "  NUM_WORKERS: 8\n"
-        "MULTIGRID:\n"
-        "  LONG_CYCLE: True\n"
-        "  SHORT_CYCLE: True\n"
-        "  GRANULARITY: epoch\n"
-        "SOLVER:\n"
-        "  STEPS: [0, 94, 154, 196]\n"
-        "  MAX_EPOCH: 239\n"
-        "  WARMUP_EPOCHS: 34\n"
-        "TEST:\n"
-        "  BATCH_SIZE: 8\n"
-    )
+    """Keys that are unknown are listed in the report."""
+    text = convert(released(MULTIGRID)).yaml_text("From there.")
+    assert text.startswith("# From there.\n")
+    assert yaml.safe_load(text) == {
+        "DATA_LOADER": {"NUM_WORKERS": 8},
+        "MULTIGRID": {"LONG_CYCLE": True, "SHORT_CYCLE": True, "GRANULARITY": "epoch"},
+        "SOLVER": {"STEPS": [0, 94, 154, 196], "MAX_EPOCH": 239, "WARMUP_EPOCHS": 34},
+        "TEST": {"BATCH_SIZE": 8},
+    }
+    report = convert(released(STEPWISE, DATA__NUM_FRAME=3, MINE=1)).report()
+    assert "DATA.NUM_FRAME = 3: unknown" in report and "MINE = 1: unknown" in report
 
 
 def test_the_yaml_reads_back_to_the_same_values():

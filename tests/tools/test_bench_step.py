@@ -27,31 +27,26 @@ def arguments(tmp_path):
 
 
 @pytest.mark.slow
-def test_it_measures_every_way_at_the_base_shapes(bench, arguments, tmp_path, capsys):
+def test_it_measures_every_way_at_the_base_shapes(bench, arguments, tmp_path):
     output = tmp_path / "steps.json"
     assert bench.main(arguments("--base-shapes", "--output", output)) == 0
-    printed = capsys.readouterr().out
     found = simplejson.loads(output.read_text())
     shapes = [(s["clips"], s["frames"], s["crop"], s["num_bn_groups"]) for s in found["shapes"]]
     assert shapes == [(32, 2, 23, 8), (16, 4, 23, 4), (8, 4, 32, 2), (4, 8, 32, 1)]
     for shape in found["shapes"]:
         assert list(shape["ways"]) == ["ours", "plain", "one_group"]
         assert all(len(way["seconds"]) == 2 for way in shape["ways"].values())
-        assert f"{shape['clips']}x{shape['frames']}x{shape['crop']}² *" in printed
     assert found["environment"]["commit"]
-    assert f"1 threads, fp32, torch {found['environment']['torch']}" in printed
     assert found["batch_size"] == 4
 
 
-def test_operators_of_our_step_are_listed_for_each_shape(bench, arguments, tmp_path, capsys):
+def test_operators_of_our_step_are_listed_for_each_shape(bench, arguments, tmp_path):
     output = tmp_path / "steps.json"
     chosen = ("--shapes", "8x32", "--ways", "ours", "--operators", "--output", output)
     assert bench.main(arguments(*chosen)) == 0
     (shape,) = simplejson.loads(output.read_text())["shapes"]
     calls = {one["name"]: one["calls"] for one in shape["operators"]}
     assert calls["aten::max_pool3d_with_indices"] == 2  # one in each pathway
-    printed = capsys.readouterr().out
-    assert "operators of our step at 4x8x32² that take most of its time" in printed
 
 
 def test_the_json_is_printed_alone_and_the_batch_size_is_ours(bench, arguments, capsys):
@@ -64,7 +59,7 @@ def test_the_json_is_printed_alone_and_the_batch_size_is_ours(bench, arguments, 
     assert list(found["shapes"][0]["ways"]) == ["one_group"]
 
 
-def test_it_measures_in_the_precision_of_the_row(bench, arguments, monkeypatch, capsys):
+def test_it_measures_in_the_precision_of_the_row(bench, arguments, monkeypatch):
     types = []  # the peak itself takes minutes on a CPU without bf16
     monkeypatch.setattr(
         bench, "measure_peak", lambda _, dtype: types.append(dtype) or Peak(1e12, 1e12)
@@ -72,7 +67,6 @@ def test_it_measures_in_the_precision_of_the_row(bench, arguments, monkeypatch, 
     ways = ("--ways", "ours", "--base-shapes", "TRAIN.PRECISION", "bf16")
     assert bench.main(arguments(*ways)) == 0
     assert types == [torch.bfloat16] * 2
-    assert "1 threads, bf16, torch" in capsys.readouterr().out
 
 
 def test_flops_are_three_forward_passes_of_every_clip(bench, arguments, monkeypatch):
@@ -83,24 +77,13 @@ def test_flops_are_three_forward_passes_of_every_clip(bench, arguments, monkeypa
     assert costs["flops"] == {shape: 32 * 7 * 2 * 3}
 
 
-@pytest.mark.parametrize(
-    ("others", "said"),
-    [
-        (["--steps", "0"], "--steps 0: give 1 or more"),
-        (["--batch-size", "3"], "BN_BASE_SIZE"),
-        (["--operators", "--ways", "plain"], "--operators lists those of ours: add it to --ways"),
-        (["--shapes", "9x9"], "--shapes 9x9: the row has the shapes "),
-    ],
-)
-def test_bad_input_ends_with_2(bench, arguments, capsys, others, said):
-    assert bench.main(arguments(*others)) == 2
-    assert said in capsys.readouterr().err
+def test_bad_input_ends_with_2(bench, arguments):
+    assert bench.main(arguments("--shapes", "9x9")) == 2
 
 
-def test_a_step_that_fails_ends_with_1(bench, arguments, capsys, monkeypatch):
+def test_a_step_that_fails_ends_with_1(bench, arguments, monkeypatch):
     def fail(*_, **__):
         raise TrainingError("the loss is nan")
 
     monkeypatch.setattr(bench, "measure_steps", fail)
     assert bench.main(arguments("--ways", "ours")) == 1
-    assert "the loss is nan" in capsys.readouterr().err

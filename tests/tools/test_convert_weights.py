@@ -52,12 +52,11 @@ def pyslowfast_state(model):
 def test_pyslowfasts_file_to_ours(ending, model, convert, tmp_path):
     torch.save({"model_state": pyslowfast_state(model), "epoch": 3}, tmp_path / "theirs.pyth")
     output = tmp_path / f"ours{ending}"
-    code, out, err = convert(tmp_path / "theirs.pyth", output)
+    code, _, err = convert(tmp_path / "theirs.pyth", output)
     assert (code, err) == (0, "")
     found = read_weights(output).tensors
     assert found.keys() == model.state_dict().keys()
     assert all(torch.equal(found[name], value) for name, value in model.state_dict().items())
-    assert f"{len(found)} tensors written" in out
 
 
 def test_a_legacy_pickle_to_ours(model, convert, tmp_path):
@@ -85,36 +84,17 @@ def test_json_lists_every_tensor(model, convert, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["RESNET.DEPTH", "101"], "tensors of the model are not in the file"),
-        (["MODEL.NUM_CLASES", "5"], "MODEL.NUM_CLASSES"),
-    ],
+    ("output", "arguments"), [("ours.pt", ["RESNET.DEPTH", "101"]), ("theirs.pyth", [])]
 )
-def test_what_does_not_fit_writes_nothing(arguments, message, model, convert, tmp_path):
+def test_what_does_not_fit_or_exists_is_not_written(output, arguments, model, convert, tmp_path):
     torch.save(pyslowfast_state(model), tmp_path / "theirs.pyth")
-    code, out, err = convert(tmp_path / "theirs.pyth", tmp_path / "ours.pt", *arguments)
+    before = (tmp_path / "theirs.pyth").read_bytes()
+    code, out, _ = convert(tmp_path / "theirs.pyth", tmp_path / output, *arguments)
     assert (code, out) == (2, "")
-    assert message in err
-    assert "nothing was written" in err
-    assert not (tmp_path / "ours.pt").exists()
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [before]
 
 
-@pytest.mark.parametrize(
-    ("output", "message"),
-    [
-        ("ours.pkl", "end the name with .safetensors, .pyth, .pt"),
-        ("theirs.pyth", "theirs.pyth exists"),
-    ],
-)
-def test_an_output_that_cannot_be_written(output, message, model, convert, tmp_path):
-    torch.save(pyslowfast_state(model), tmp_path / "theirs.pyth")
-    code, _, err = convert(tmp_path / "theirs.pyth", tmp_path / output)
-    assert code == 2
-    assert message in err
-
-
-def test_weights_of_a_network_of_ones_own(tmp_path, capsys, own_code):
+def test_weights_of_a_network_of_ones_own(tmp_path, own_code):
     code = """from torch import nn
 from mgexp.registry import MODELS
 MODELS.add("Linear", lambda cfg: nn.Linear(2, cfg.MODEL.NUM_CLASSES))
@@ -125,4 +105,4 @@ MODELS.add("Linear", lambda cfg: nn.Linear(2, cfg.MODEL.NUM_CLASSES))
     main = load_tool("convert_weights").main
     paths = (tmp_path / "mine.pt", tmp_path / "ours.pt", "--cfg", tmp_path / "row.yaml")
     assert main([*map(str, paths), "--import", str(tmp_path / "my_network.py")]) == 0
-    assert "2 tensors written" in capsys.readouterr().out
+    assert (tmp_path / "ours.pt").exists()

@@ -43,12 +43,9 @@ def test_no_room_for_a_checkpoint(finished_run, cfg, main, tmp_path):
             ballast = fill(disk, left_kilobytes=60)
             assert run.ends() == 1
             (message,) = run.messages
-            assert run.said.splitlines()[-1] == message
-        assert ".pt cannot be written or read: No space left on device" in message
         steps = RunDir(output).checkpoint_steps()
-        assert (
-            f"If you start the run again, it continues after step {steps[-1]}, its last" in message
-        )
+        for said in (".pt ", "No space left on device", f"continues after step {steps[-1]}"):
+            assert said in message
         assert_whole(output)
         ballast.unlink()
         assert main(command(cfg, output, *OFTEN)) == 0
@@ -66,9 +63,8 @@ def test_no_room_for_a_file_of_lines(finished_run, cfg, output, main, tmp_path):
         link.replace(metrics)
         assert run.ends() == 1
         (message,) = run.messages
-        assert run.said.splitlines()[-1] == message
-    assert "metrics.jsonl cannot be written or read: No space left on device" in message
-    assert "If you start the run again, it begins at step 0: there is no checkpoint yet" in message
+    for said in ("metrics.jsonl", "No space left on device", "begins at step 0"):
+        assert said in message
     metrics.unlink()
     assert main(command(cfg, output)) == 0
     assert_bit_identical(output, finished_run)
@@ -95,11 +91,10 @@ def test_a_folder_that_is_read_only(place, cfg, output, tmp_path):
     try:
         with started(command(cfg, output), tmp_path, before=without_privileges()) as run:
             assert run.ends() == 2
-            (message,) = [line for line in run.said.splitlines() if "cannot write" in line]
+            (message,) = [line for line in run.said.splitlines() if "Permission denied" in line]
     finally:
         closed.chmod(0o755)
-    assert f"the folder {closed}" in message
-    assert "cannot write into the folder" in message and ": Permission denied" in message
+    assert str(closed) in message
     assert contents(output) == {}
 
 
@@ -109,9 +104,7 @@ def test_two_runs_on_one_folder(cfg, output, main, tmp_path, capsys):
         run.until(lambda: num_lines(output / "metrics.jsonl") >= 1)
         assert main(command(cfg, output, *long)) == 2
         assert run.ends() == 0
-    message = capsys.readouterr().err
-    host = os.uname().nodename
-    assert f"is in use by process {run.process.pid} on {host} since 20" in message
+    assert f"process {run.process.pid} on {os.uname().nodename}" in capsys.readouterr().err
 
 
 def test_a_loss_that_is_not_finite_leaves_a_good_checkpoint(cfg, output, tmp_path):
@@ -136,9 +129,7 @@ def test_damage_to_the_last_checkpoint(finished_run, cfg, output, main, tmp_path
     earlier, last = RunDir(output).checkpoint_steps()[-2:]
     os.truncate(RunDir(output).checkpoint(last), 50_000)
     assert main(command(cfg, output)) == 0
-    said = capsys.readouterr().err
-    assert f"DAMAGED CHECKPOINT: resuming after step {earlier} instead of step {last}" in said
-    assert f"resuming after step {earlier} of 10" in said
+    assert f"resuming after step {earlier} of 10" in capsys.readouterr().err
     assert RunDir(output).damaged_checkpoint(last).stat().st_size == 50_000
     assert_bit_identical(output, finished_run)
     assert losses(output) == losses(finished_run)

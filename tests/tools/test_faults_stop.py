@@ -51,7 +51,7 @@ def test_before_anything_is_written(cfg, output, tmp_path):
     with started(command(cfg, output), tmp_path) as run:
         run.until(run.catches_signals)
         assert leaves(run, signal.SIGTERM) == 4
-        assert run.messages == ["run_net.py: SIGTERM: start the same command again to continue"]
+        assert "SIGTERM" in "".join(run.messages)
     assert not (output / "result.json").exists()
 
 

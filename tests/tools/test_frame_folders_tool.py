@@ -67,26 +67,14 @@ def test_a_run_of_checked_folders_reads_their_store(frames, tmp_path, output, ma
     found = json.loads(capsys.readouterr().out)
     assert found["kinds"] == {"ok": NUM_TRAIN + NUM_VAL - 1, "no_sequence": 1}
     quarantine = ("DATA.QUARANTINE", found["quarantine"])
-
-    store = (
-        "--store",
-        str(tmp_path / "store"),
-        "--short-sides",
-        "32",
-        "--processes",
-        "1",
-        "--time-limit",
-        "0",
-    )
-    prepare = load_tool("prepare_data").main
-    assert prepare(["--cfg", str(cfg), *store, *quarantine]) == 0
+    store = f"--store {tmp_path}/store --short-sides 32 24 --processes 1 --time-limit 0".split()
+    assert load_tool("prepare_data").main(["--cfg", str(cfg), *store, *quarantine]) == 0
     assert len(StoreDir(tmp_path / "store").read()) == NUM_TRAIN + NUM_VAL - 1
-    capsys.readouterr()
-    assert prepare(["--cfg", str(cfg), *store, "--plan", *quarantine]) == 0
-    assert f"{NUM_TRAIN + NUM_VAL - 1} videos, from a sample of 8" in capsys.readouterr().out
 
     pairs = (*quarantine, "DATA.STORE", tmp_path / "store")
     assert main(command(cfg, output, *pairs)) == 0
     result = json.loads((output / "result.json").read_text())
     assert (result["num_unusable_videos"], result["num_train_videos"]) == (1, NUM_TRAIN - 1)
+    assert {"24", "32"} == set(result["clips_by_level"])
+    assert sum(result["clips_by_level"].values()) == result["clips_seen"]
     assert "unusable video, replaced" not in (output / "log.txt").read_text()

@@ -14,14 +14,11 @@ from PIL import Image
 from run_files import read_lines
 from tiny import NUM_CLASSES, NUM_VAL, load_tool
 
-
-@pytest.fixture(scope="module")
-def main():
-    return load_tool("predict").main
+main = load_tool("predict").main
 
 
 @pytest.fixture
-def predict(main, finished_run):
+def predict(finished_run):
     """Starts the tool on the tiny run; its exit code."""
     return lambda *arguments: main([*map(str, arguments), "--run", str(finished_run)])
 
@@ -47,18 +44,8 @@ def test_predictions_of_the_validation_videos_are_those_of_the_evaluation(
         assert sum(best["probability"] for best in one["classes"]) == pytest.approx(1, abs=1e-5)
 
 
-def test_names_and_percents_for_people(predict, tiny_data, classes, capsys):
-    assert predict(tiny_data / "val0.mp4", "--classes", classes) == 0
-    path, *lines = capsys.readouterr().out.splitlines()
-    assert path == str(tiny_data / "val0.mp4")
-    assert sorted(line.split("%  ")[1] for line in lines) == ["to the left", "to the right"]
-    percents = [float(line.split("%")[0]) for line in lines]
-    assert percents == sorted(percents, reverse=True)
-    assert sum(percents) == pytest.approx(100, abs=0.2)
-
-
 def test_a_run_may_have_names_of_classes_a_store_that_is_gone_and_workers_that_it_chose(
-    main, finished_run, tiny_data, classes, tmp_path, capsys
+    finished_run, tiny_data, classes, tmp_path, capsys
 ):
     run = shutil.copytree(finished_run, tmp_path / "run")
     shutil.copy(classes, run / "classes.txt")
@@ -79,40 +66,26 @@ def test_a_video_that_cannot_be_read_is_one_message_and_the_others_go_on(
     good = [tiny_data / "val0.mp4", tiny_data / "val1.mp4"]
     assert predict(good[0], broken, tmp_path / "lost.mp4", good[1], "--json") == 3
     printed = capsys.readouterr()
-    assert printed.err.count("broken.mp4") == 1
-    assert printed.err.count("lost.mp4") == 1
-    assert printed.err.splitlines()[-1] == "predict.py: 2 of 4 videos predicted, 2 not"
+    assert printed.err.count("broken.mp4") == printed.err.count("lost.mp4") == 1
     errors = [one["error"] is None for one in json.loads(printed.out)]
     assert errors == [True, False, False, True]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--top", 3), "--top 3: the model has 2 classes"),
-        (("--csv", "lost/a.csv"), "--csv lost/a.csv: there is no folder"),
-    ],
-)
-def test_bad_input_is_exit_code_2(arguments, words, predict, capsys):
+@pytest.mark.parametrize("arguments", [("--top", 3), ("--csv", "lost/a.csv")])
+def test_bad_input_is_exit_code_2(arguments, predict, capsys):
     assert predict("a.mp4", *arguments) == 2
-    printed = capsys.readouterr()
-    assert words in printed.err
-    assert printed.out == ""
+    assert arguments[0] in capsys.readouterr().err
 
 
-def test_an_unfinished_run_is_refused(main, finished_run, tmp_path, capsys):
-    assert main(["a.mp4", "--run", str(tmp_path)]) == 2
-    assert "is not a run folder" in capsys.readouterr().err
-    shutil.copy(finished_run / "config.yaml", tmp_path)
-    assert main(["a.mp4", "--run", str(tmp_path)]) == 2
-    assert "model.pt does not exist" in capsys.readouterr().err
-
-
-def test_a_model_of_another_configuration_is_refused(main, finished_run, tmp_path, capsys):
+def test_an_unfinished_run_and_a_model_of_another_configuration_are_refused(
+    finished_run, tmp_path, capsys
+):
     text = (finished_run / "config.yaml").read_text()
     changed = text.replace("NUM_CLASSES: 2", "NUM_CLASSES: 3")
     assert changed != text
     (tmp_path / "config.yaml").write_text(changed)
+    assert main(["a.mp4", "--run", str(tmp_path)]) == 2
+    assert "model.pt" in capsys.readouterr().err
     shutil.copy(finished_run / "model.pt", tmp_path)
     assert main(["a.mp4", "--run", str(tmp_path)]) == 2
     assert "is not the model of" in capsys.readouterr().err
@@ -134,14 +107,9 @@ def test_a_folder_is_searched_and_what_is_skipped_is_named(predict, tiny_data, t
     printed = capsys.readouterr()
     videos = [found["video"] for found in json.loads(printed.out)]
     assert videos == [str(named_twice), str(folder / "val1.MP4"), str(frames)]
-    assert f"skipped 1 file without the ending of a video: {folder / 'notes.md'}" in printed.err
-
-
-def test_a_folder_without_videos_is_bad_input(predict, tmp_path, capsys):
-    for name in ("a.png", "b.png"):  # no series
-        Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(tmp_path / name)
-    assert predict(tmp_path) == 2
-    assert f"no video in {tmp_path}" in capsys.readouterr().err
+    assert str(folder / "notes.md") in printed.err
+    (tmp_path / "empty").mkdir()
+    assert predict(tmp_path / "empty") == 2
 
 
 def test_csv_has_a_line_for_each_video_and_class_and_the_numbers_of_json(
@@ -163,9 +131,10 @@ def test_csv_has_a_line_for_each_video_and_class_and_the_numbers_of_json(
     assert "broken.mp4" in last["error"]
 
 
-@pytest.fixture
-def interrupted_predict(finished_run, monkeypatch):
-    """Starts the tool; Ctrl-C comes as it prints the first prediction."""
+def test_ctrl_c_ends_with_one_line_and_keeps_what_is_done(
+    finished_run, tiny_data, tmp_path, monkeypatch, capsys
+):
+    """It comes as the tool prints the first prediction."""
     tool = load_tool("predict")
     original = tool.as_text
 
@@ -174,25 +143,16 @@ def interrupted_predict(finished_run, monkeypatch):
         return original(*arguments)
 
     monkeypatch.setattr(tool, "as_text", interrupting)
-    return lambda *words: tool.main([*map(str, words), "--run", str(finished_run)])
-
-
-def test_ctrl_c_ends_with_one_line_and_keeps_what_is_done(
-    interrupted_predict, tiny_data, tmp_path, capsys
-):
     table = tmp_path / "out.csv"
     videos = [tiny_data / f"val{index}.mp4" for index in range(4)]
-    assert interrupted_predict(*videos, "--csv", table) == 4
-    message = capsys.readouterr().err
-    assert message.splitlines()[-1] == ("predict.py: stopped by SIGINT after 1 of 4 videos")
-    assert "Traceback" not in message
+    assert tool.main([*map(str, videos), "--csv", str(table), "--run", str(finished_run)]) == 4
+    assert "Traceback" not in capsys.readouterr().err
     with table.open(newline="") as file:
         assert {line["video"] for line in csv.DictReader(file)} == {str(videos[0])}
 
 
-def test_a_video_is_not_replaced_by_a_table(predict, tiny_data, tmp_path, capsys):
+def test_a_video_is_not_replaced_by_a_table(predict, tiny_data, tmp_path):
     video = shutil.copy(tiny_data / "val0.mp4", tmp_path / "own.mp4")
     before = video.read_bytes()
     assert predict(video, "--csv", video) == 2
-    assert "own.mp4 exists and does not end in .csv" in capsys.readouterr().err
     assert video.read_bytes() == before

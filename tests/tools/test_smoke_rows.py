@@ -1,4 +1,4 @@
-"""Every row of experiments/ as a smoke run on generated clips: four of them, with --slow all.
+"""Every row of experiments/ as a smoke run on generated clips: two of them, with --slow all.
 
 What makes a row large is cut: clips to 16 frames of 32 pixels (64 where there are non-local blocks), mini-batches
 to 8 of them, the final evaluation to one view. What is run always has 18 layers where the network can; with --slow
@@ -16,10 +16,8 @@ from tiny import NUM_TRAIN, NUM_VAL, ROWS, command
 from mgexp.config.load import SMOKE_STEPS, load_config
 
 QUICK = (
-    "main/k400_slowfast_8x8_r50/long_short",
     "models/k400_i3d_8x8_r50/long_short",
     "datasets/charades_slowfast_16x8_r50/long_short",
-    "quickstart/long_short",
 )
 FULL_CROP = 224
 """Rows of this crop are cut; those of the quickstart's size are not."""
@@ -63,10 +61,18 @@ def pairs(cfg, data, charades_lists):
     return [word for pair in small.items() for word in pair]
 
 
-def run(name, more, main, output, tiny_data, charades_lists):
-    """Trains a row and looks at its result."""
+@pytest.mark.parametrize(
+    ("name", "is_quick"),
+    [
+        *((name, True) for name in QUICK),
+        *(pytest.param(name, False, marks=pytest.mark.slow) for name in ROWS),
+    ],
+)
+def test_a_row_is_trained(name, is_quick, main, output, tiny_data, charades_lists):
     cfg = load_config(ROWS[name])
-    small = [*pairs(cfg, tiny_data, charades_lists), *more]
+    small = pairs(cfg, tiny_data, charades_lists)
+    if is_quick and cfg.MODEL.MODEL_NAME == "SlowFast":
+        small += ["RESNET.DEPTH", 18]
     assert main(command(ROWS[name], output, "--smoke", *small)) == 0
     result = json.loads((output / "result.json").read_text())
     metrics = {"map"} if cfg.DATA.FORMAT == "charades" else {"top1", "top5"}
@@ -77,16 +83,3 @@ def run(name, more, main, output, tiny_data, charades_lists):
     clips = 8 if cfg.DATA.TRAIN_CROP_SIZE == FULL_CROP else clips
     most = math.ceil(SMOKE_STEPS * clips / epochs) * epochs / clips
     assert 0 < result["steps"] <= max(64, most)
-
-
-@pytest.mark.parametrize("name", QUICK)
-def test_a_row_is_trained(name, main, output, tiny_data, charades_lists):
-    is_slowfast = load_config(ROWS[name]).MODEL.MODEL_NAME == "SlowFast"
-    more = ["RESNET.DEPTH", 18] if is_slowfast else []
-    run(name, more, main, output, tiny_data, charades_lists)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ROWS)
-def test_every_row_is_trained(name, main, output, tiny_data, charades_lists):
-    run(name, [], main, output, tiny_data, charades_lists)

@@ -7,8 +7,8 @@ import re
 
 import pytest
 import torch
-from run_files import assert_bit_identical, interrupt_in, losses, read_lines, refused
-from tiny import RECIPE_OF_TRANSFORMERS, VIT, command, data_keys, write_config
+from run_files import assert_bit_identical, interrupt_in, losses, read_lines
+from tiny import RECIPE_OF_TRANSFORMERS, VIT, command, data_keys, run_net, write_config
 
 from mgexp.config.load import load_config
 from mgexp.multigrid.schedule import step_counts
@@ -22,6 +22,7 @@ def vit_cfg(request, tiny_data, tmp_path_factory):
     keys = {**data_keys(tiny_data), **VIT}
     if request.param == "whole recipe":
         keys |= RECIPE_OF_TRANSFORMERS
+        keys |= {"AUG.RANDAUGMENT_OPS": 2, "AUG.COLOR_JITTER": 0.4, "AUG.RE_PROB": 0.5}
     if request.param == "rotary":
         keys["VIT.POSITIONS"] = "rotary"
         # More clips in a mini-batch need more epochs for as many steps.
@@ -32,8 +33,6 @@ def vit_cfg(request, tiny_data, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(vit_cfg, tmp_path_factory):
-    from tiny import run_net
-
     folder = tmp_path_factory.mktemp("whole") / "run"
     assert run_net().main(command(vit_cfg, folder)) == 0
     return folder
@@ -42,20 +41,19 @@ def whole(vit_cfg, tmp_path_factory):
 def test_a_run_that_stops_in_a_phase_ends_with_the_same_bits(
     vit_cfg, whole, tmp_path, main, monkeypatch
 ):
-    """All phases: test_kills.py."""
+    """All phases: test_kills.py. Workers draw the same augmentation."""
     phases = build_row_schedule(load_config(vit_cfg), 24).phases
     assert len(phases) >= 5
     shapes = {(line["frames"], line["crop"]) for line in read_lines(whole / "metrics.jsonl")}
     assert len(shapes) >= 6
-    for phase in (phases[0], phases[len(phases) // 2], phases[-1]):
-        middle = (phase.start_step + phase.end_step) // 2
-        run = tmp_path / f"{middle}"
-        interrupt_in(middle, monkeypatch)
-        assert main(command(vit_cfg, run)) == 4
-        monkeypatch.undo()
-        assert main(command(vit_cfg, run)) == 0
-        assert_bit_identical(run, whole)
-        assert losses(run) == losses(whole)
+    phase = phases[len(phases) // 2]
+    interrupt_in((phase.start_step + phase.end_step) // 2, monkeypatch)
+    arguments = command(vit_cfg, tmp_path / "run", "DATA_LOADER.NUM_WORKERS", 2)
+    assert main(arguments) == 4
+    monkeypatch.undo()
+    assert main(arguments) == 0
+    assert_bit_identical(tmp_path / "run", whole)
+    assert losses(tmp_path / "run") == losses(whole)
 
 
 def test_the_average_of_the_weights_is_evaluated_and_saved(vit_cfg, whole):
@@ -87,8 +85,3 @@ def test_a_compiled_run_has_a_graph_for_each_shape_and_says_the_seconds(
     recorded = json.loads((tmp_path / "run" / "result.json").read_text())["seconds"]
     assert 0 < float(said) <= recorded["shape_warmup"] + 0.1
     torch._dynamo.reset()
-
-
-def test_a_crop_that_does_not_divide_is_refused_before_the_run(vit_cfg, tmp_path, main, capsys):
-    message = refused(main, capsys, command(vit_cfg, tmp_path / "run", "VIT.TUBELET", "[2,8,8]"))
-    assert "a clip of 2 x 20 x 20 does not divide into tubelets of 2 x 8 x 8" in message
