@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
 import zipfile
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -63,8 +69,7 @@ def test_every_network_has_its_logits_in_torch_export_and_in_onnx_runtime(name, 
     pytest.importorskip("onnxruntime")
     model, clips = network(name)
     program, traced = export.export_program(model, clips, tmp_path / "model.pt2")
-    written = export.export_onnx(program, model, clips, tmp_path / "model.onnx")
-    print(f"{traced}\n{written}")
+    export.export_onnx(program, model, clips, tmp_path / "model.onnx")
     assert "at once" not in traced
 
 
@@ -103,7 +108,7 @@ def test_a_network_that_fixes_the_number_of_clips_is_exported_for_one_in_the_pro
         before = torch.backends.cudnn.conv.fp32_precision
         model = Gap().eval()
         program, line = export.export_program(model, SMALL, tmp_path / "model.pt2")
-        assert "takes 1 clip at once (UserError: Constraints violated (num_clips)!" in line
+        assert "takes 1 clip at once" in line
         pytest.importorskip("onnxruntime")
         export.export_onnx(program, model, SMALL, tmp_path / "model.onnx")
         assert torch.backends.cudnn.conv.fp32_precision == before == "ieee"
@@ -114,15 +119,6 @@ def test_a_file_whose_logits_differ_is_not_kept(change, tmp_path):
     with pytest.raises(TrainingError, match="the logits differ"):
         export.export_program(Gap(change).eval(), SMALL, tmp_path / "model.pt2")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_network_that_cannot_be_traced_is_named_with_the_reason(tmp_path):
-    class Untraceable(nn.Module):
-        def forward(self, clips):
-            return clips[:, 0, 0, 0, : 2 if clips.sum().item() > 0 else 3]
-
-    with pytest.raises(TrainingError, match=r"torch.export cannot export Untraceable: \w+"):
-        export.export_program(Untraceable(), SMALL, tmp_path / "model.pt2")
 
 
 def test_preprocessing_says_how_clips_are_made():
@@ -161,17 +157,12 @@ def untraced(tool, monkeypatch):
 
 
 @pytest.mark.slow
-def test_all_files_are_written_and_the_deviations_printed(start, finished_run, tmp_path, capsys):
+def test_all_files_are_written(start, finished_run, tmp_path):
     pytest.importorskip("onnxruntime")
     (tmp_path / "classes.txt").write_text("right\nleft\n")
     assert start("--classes", tmp_path / "classes.txt") == 0
-    lines = capsys.readouterr().out.splitlines()
     out = tmp_path / "out"
     names = ["model.safetensors", "preprocessing.json", "model.pt2", "load_model.py", "model.onnx"]
-    assert [line.split(": ")[0] for line in lines] == [str(out / name) for name in names]
-    assert all(
-        "of the largest logit" in line for line in lines if ".pt2" in line or ".onnx" in line
-    )
     assert sorted(path.name for path in out.iterdir()) == sorted(names)
     assert json.loads((out / "preprocessing.json").read_text())["classes"] == ["right", "left"]
     state = torch.load(finished_run / "model.pt", weights_only=True)
@@ -179,12 +170,11 @@ def test_all_files_are_written_and_the_deviations_printed(start, finished_run, t
 
 
 def test_a_network_that_cannot_be_exported_keeps_its_weights_and_is_exit_code_1(
-    start, untraced, tmp_path, capsys
+    start, untraced, tmp_path
 ):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "model.onnx").write_text("of an earlier export")
     assert start() == 1
-    assert "cannot export Own: UserError: no" in capsys.readouterr().err
     found = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert found == ["model.safetensors", "preprocessing.json"]
 
@@ -196,11 +186,28 @@ def test_all_problems_come_in_one_message_before_anything_is_written(
     (tmp_path / "classes.txt").write_text("one\ntwo\nthree\n")
     assert start("--classes", tmp_path / "classes.txt") == 2
     message = capsys.readouterr().err
-    assert "ONNX needs no_such_package: pip install --editable '.[export]'" in message
-    assert "names 3 classes, the model has 2" in message
+    assert "no_such_package" in message and "3 classes" in message
     assert not (tmp_path / "out").exists()
 
 
-def test_without_onnx_its_packages_are_not_needed(start, tool, untraced, monkeypatch):
-    monkeypatch.setattr(tool, "ONNX_PACKAGES", ("no_such_package",))
-    assert start("--formats", "torch") == 1  # the tracing, which is replaced here, has begun
+PAGE = (Path(__file__).parents[2] / "docs" / "predict.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_the_export_of_the_page_runs_and_its_python_loads_the_files(
+    finished_run, tmp_path, monkeypatch
+):
+    pytest.importorskip("onnxruntime")
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(finished_run, "runs/quickstart/long/seed0")
+    Path("data/quickstart").mkdir(parents=True)
+    Path("data/quickstart/classes.txt").write_text("to the right\nto the left\n")
+    (exporting, loading) = re.findall(r"^python (.*export.*)$", PAGE, re.MULTILINE)
+    assert load_tool("export").main(shlex.split(exporting, comments=True)[1:]) == 0
+    loader = shlex.split(loading, comments=True)[0]
+    subprocess.run([sys.executable, loader], check=True, capture_output=True)
+    code = "\n".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))
+    checks = (
+        "assert probabilities.shape == logits.shape == (4, 2)\nassert 'mgexp' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", f"{code}\n{checks}"], check=True)
