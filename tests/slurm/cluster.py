@@ -1,15 +1,11 @@
 """A throw-away Slurm on this machine's loopback, for tests: Debian 12, slurm 22.05, without systemd.
 
-    python tests/slurm/cluster.py start DIR     # then: source DIR/env.sh
-    python tests/slurm/cluster.py stop DIR
-
 Two nodes, 127.0.0.1 and 127.0.0.2, so that a node's name is its address; partition low may be preempted by
 partition high. There is no database: `sacct` does not work, and nothing here needs it.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import getpass
 import json
@@ -19,7 +15,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,8 +101,6 @@ class Cluster:
         (self.root / "state").chmod(0o700)
         options = "SlurmctldParameters=preempt_send_user_signal" if preempt_send_user_signal else ""
         (self.root / "slurm.conf").write_text(self._config(options))
-        exports = [f"export {name}={value}" for name, value in self.environment.items()]
-        (self.root / "env.sh").write_text("\n".join(exports) + "\n")
         self._start_munge()
         self._daemon("slurmctld", "-D")
         for name in NODES:
@@ -231,22 +224,3 @@ def free_ports(num: int) -> list[int]:
     for one in sockets:
         one.close()
     return ports
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("command", choices=("start", "stop"))
-    parser.add_argument("folder", type=Path)
-    options = parser.parse_args()
-    if missing():
-        print(missing(), file=sys.stderr)
-        return 77
-    cluster = Cluster(options.folder.resolve())
-    getattr(cluster, options.command)()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 from cluster import Cluster, missing
-from jobs import SHORT, longer, run_here, torchrun_two
-from tiny import data_keys, write_config
+from jobs import SHORT, call, longer
+from run_files import torchrun
+from tiny import TOOL, command, data_keys, write_config
 
 
 @pytest.fixture(scope="module")
@@ -37,19 +38,25 @@ def long(tiny_data, short_run, tmp_path_factory):
 @pytest.fixture(scope="session")
 def short_run(short, tmp_path_factory):
     """The undisturbed run of one process."""
-    return run_here(short, tmp_path_factory.mktemp("reference") / "run")
+    output = tmp_path_factory.mktemp("reference") / "run"
+    call(TOOL, command(short, output))
+    return output
 
 
 @pytest.fixture(scope="session")
 def long_run(long, tmp_path_factory):
     """The undisturbed run of one process."""
-    return run_here(long, tmp_path_factory.mktemp("reference") / "run")
+    output = tmp_path_factory.mktemp("reference") / "run"
+    call(TOOL, command(long, output))
+    return output
 
 
 @pytest.fixture(scope="session")
 def short_run_of_two(short, tmp_path_factory):
     """The undisturbed run of two processes."""
-    return torchrun_two(short, tmp_path_factory.mktemp("reference") / "run")
+    output = tmp_path_factory.mktemp("reference") / "run"
+    torchrun(command(short, output))
+    return output
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from run_files import assert_bit_identical, losses, read_lines, torchrun
+from run_files import assert_bit_identical, losses, read_lines
 from tiny import TOOL, command
 
 SWEEP_TOOL = TOOL.with_name("sweep.py")
@@ -37,16 +37,6 @@ def call(tool, arguments, cluster=None):
     )
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
-
-
-def run_here(config, output):
-    call(TOOL, command(config, output))
-    return output
-
-
-def torchrun_two(config, output):
-    torchrun(command(config, output))
-    return output
 
 
 def submit(cluster, config, output, *options):

@@ -100,18 +100,9 @@ def test_a_time_limit(cluster, long, output, long_run):
     assert_same(output, long_run)
 
 
-def test_bad_input_is_found_before_submission(cluster, short, output):
-    with pytest.raises(AssertionError) as raised:
-        submit(cluster, short, output, "--partition", "nowhere", "--time-limit", "soon")
-    assert "--time-limit soon is not a time" in str(raised.value)
-    assert not output.exists()
-
-
 def test_what_slurm_refuses_is_one_message(cluster, short, output):
-    with pytest.raises(AssertionError) as raised:
+    with pytest.raises(AssertionError, match="invalid partition specified: nowhere"):
         submit(cluster, short, output, "--partition", "nowhere")
-    assert "sbatch refused the job" in str(raised.value)
-    assert "invalid partition specified: nowhere" in str(raised.value)
 
 
 def test_nothing_is_left_in_the_queue(cluster):

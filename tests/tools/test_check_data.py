@@ -1,4 +1,4 @@
-"""tools/check_data.py from the command line to the quarantine, and a training with it."""
+"""tools/check_data.py from the command line to the quarantine, which counts against the share of a training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""prepare_data.py: what it makes, what its plan says, its exit codes, and a run that reads the store."""
+"""prepare_data.py: what it makes, what its plan says, its exit codes."""
 
 import re
 
