@@ -198,7 +198,7 @@ def test_very_short_videos_are_sampled_in_parts():
 
 
 @pytest.mark.parametrize(("fps", "stride"), [(60.0, 4), (25.0, 4), (7.5, 4), (5.0, 6), (1.0, 30)])
-def test_the_frames_of_a_clip_of_a_slow_video_differ(tool, fps, stride):
+def test_the_frames_of_a_clip_of_a_slow_video_differ(fps, stride):
     check = VideoCheck("v", "ok", round(60 * fps), fps=fps, duration_seconds=60.0, height=96)
     assert tool.recipe_keys([check] * 9, 1000, None, None)["DATA.SAMPLING_RATE"] == stride
 
