@@ -23,7 +23,6 @@ from mgexp.results.pages import write_pictures
 from mgexp.results.texts import NONE, difference_text, interval_text
 from mgexp.run.files import atomic_write_text
 from mgexp.run.folder import RunsDir
-from mgexp.text import counted
 
 HERE = Path(__file__).parent
 HEAD = "<!-- draw_map.py writes this page from the stored runs of the studies and prose.md: change those. -->"
@@ -87,7 +86,7 @@ def table(cells: Sequence[Cell]) -> Iterator[str]:
             _points(pair),
             judge_margin(pair.difference, cell.margin),
             *ratios,
-            f"{_points(equal)}, {counted(len(equal.runs), 'pair')}" if equal else NONE,
+            _points(equal) if equal else NONE,
         ]
         yield f"| {' | '.join(values)} |"
 

@@ -28,7 +28,7 @@ def test_a_line_has_the_differences_and_the_savings(cell):
     # Student's t for two degrees of freedom: 4.303 · 0.2887 / sqrt(3) is 0.717.
     assert values[5] == "+0.17 (−0.55 to +0.88)"
     assert (values[6], values[7]) == ("**holds**", "4.00×")
-    assert values[9] == "+10.25 (+7.07 to +13.43), 2 pairs"
+    assert values[9] == "+10.25 (+7.07 to +13.43)"
 
 
 def test_the_map_has_a_mark_for_each_difference(cell, monkeypatch):
