@@ -14,12 +14,12 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter, ScalarFormatter
 
 from mgexp.config.study import read_study
-from mgexp.figures.style import PrintFigure, printed, quiet_grid
+from mgexp.figures.style import FAINT, QUIET, PrintFigure, printed, quiet_grid, row_label
 from mgexp.results.collect import gather_runs
 from mgexp.results.evidence import judge_margin
 from mgexp.results.html import Picture
 from mgexp.results.model import Pair
-from mgexp.results.pages import write_pictures
+from mgexp.results.pages import split_prose, write_pictures
 from mgexp.results.texts import NONE, difference_text, interval_text
 from mgexp.run.files import atomic_write_text
 from mgexp.run.folder import RunsDir
@@ -30,7 +30,6 @@ COLOURS = {3: "#0072B2", 4: "#D55E00"}
 """The colour of each set, from the palette of Okabe and Ito."""
 FACTORS = (1, 4, 16)
 MARKERS = {"long": "o", "long_short": "D"}
-NAMES = {"long": "long", "long_short": "long+short"}
 LOWEST = -20.0
 """The least difference on the axis, in points. A row that loses more stands there as an arrow."""
 
@@ -80,7 +79,7 @@ def table(cells: Sequence[Cell]) -> Iterator[str]:
         values = [
             f"{cell.number}",
             f"{cell.baseline_steps:,}",
-            NAMES[pair.own.name],
+            row_label(pair.own.name),
             f"{pair.own.first.steps:,}",
             f"{len(pair.runs)}",
             _points(pair),
@@ -106,7 +105,7 @@ def draw(cells: Sequence[Cell]) -> Picture:
             panels, ("the whole baseline", "a baseline of equal FLOPs"), strict=True
         ):
             _frame(axes, title)
-        panels[0].axhline(-cells[0].margin, color="#909090", linewidth=0.8, linestyle=":")
+        panels[0].axhline(-cells[0].margin, color=FAINT, linewidth=0.8, linestyle=":")
         panels[0].set_ylabel("top-1, points above")
         for cell in cells:
             for axes, pair in zip(panels, (cell.whole, cell.equal), strict=True):
@@ -118,7 +117,7 @@ def draw(cells: Sequence[Cell]) -> Picture:
                 for (number, colour), what in zip(COLOURS.items(), ("show", "hide"), strict=True)
             ),
             *(
-                Line2D([], [], color="#404040", marker=marker, linestyle="", label=NAMES[row])
+                Line2D([], [], color=QUIET, marker=marker, linestyle="", label=row_label(row))
                 for row, marker in MARKERS.items()
             ),
         ]
@@ -139,7 +138,7 @@ def _frame(axes: Axes, title: str) -> None:
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlim(1000, 36000)
     axes.set_xlabel("steps of the baseline")
-    axes.axhline(0, color="#404040", linewidth=0.8)
+    axes.axhline(0, color=QUIET, linewidth=0.8)
     quiet_grid(axes)
 
 
@@ -160,14 +159,13 @@ def _mark(axes: Axes, cell: Cell, pair: Pair) -> None:
 
 def main() -> None:
     cells = read_cells()
-    title, _, prose = (HERE / "prose.md").read_text(encoding="utf-8").partition("\n")
-    opening, first, rest = prose.partition("## ")
-    parts = [HEAD, title, opening.strip()]
+    title, opening, sections = split_prose((HERE / "prose.md").read_text(encoding="utf-8"))
+    parts = [HEAD, title, opening]
     if cells:
         picture = draw(cells)
         write_pictures(RunsDir(HERE), [picture])
         parts += ["## The map", picture.markdown.strip(), "\n".join(table(cells))]
-    parts.append(first + rest.strip())
+    parts.append(sections)
     atomic_write_text(RunsDir(HERE).readme_md, "\n\n".join(parts) + "\n")
 
 

@@ -230,6 +230,8 @@ def labels_of(records: Iterable[Record]) -> set[int]:
 
 def lost_classes(key: str, listed_videos: Sequence[Record], used: Sequence[Record]) -> list[str]:
     """Warn if ``key``, which takes every n-th video, leaves half as many classes as it could."""
+    if len(used) == len(listed_videos):
+        return []
     labels, left = labels_of(listed_videos), labels_of(used)
     if not labels or 2 * len(left) > min(len(labels), len(used)):
         return []

@@ -88,6 +88,15 @@ def render_page(template: str, pictures: Sequence[Picture] = (), **values: objec
     return _without_gaps(text) + "\n"
 
 
+def split_prose(prose: str) -> tuple[str, str, str]:
+    """Split what people wrote into the line of the title ("" without one), the opening, and the sections."""
+    before, *sections = re.split(r"^(?=## )", prose, flags=re.MULTILINE)
+    title, _, opening = before.partition("\n")
+    if not title.startswith("# "):
+        title, opening = "", before
+    return title, opening.strip(), "\n\n".join(section.strip() for section in sections)
+
+
 def write_pictures(folder: RunsDir, pictures: Sequence[Picture]) -> None:
     """Write the files of figures."""
     for picture in pictures:

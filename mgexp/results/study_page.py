@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from statistics import median
@@ -15,7 +14,7 @@ from mgexp.results.estimates import Estimate, estimate_mean
 from mgexp.results.evidence import compare_videos, first_at, flops_to, seconds_to, speed_up_to
 from mgexp.results.html import Picture
 from mgexp.results.model import COARSE_CONTROL, Pair, Row, Run
-from mgexp.results.pages import render_page
+from mgexp.results.pages import render_page, split_prose
 from mgexp.results.report import shared_tables
 from mgexp.results.texts import NONE, busy_text, not_compared, plain_cell
 from mgexp.text import counted
@@ -38,10 +37,7 @@ def render_study(
     the results. ``command`` runs the study. ``num_folds`` is DATA.NUM_FOLDS of its baseline. ``few_steps`` names
     the rows whose schedule has too few steps.
     """
-    before, *sections = re.split(r"^(?=## )", prose, flags=re.MULTILINE)
-    title, _, opening = before.partition("\n")
-    if not title.startswith("# "):
-        title, opening = f"# {gathered.study.folder.resolve().name}", before
+    title, opening, sections = split_prose(prose)
     study, since = gathered.study, gathered.study.since
     early = [run for run in gathered.runs.values() if since and run.finished_at < since]
     tasks = [task for task in study.tasks if not task.is_control]
@@ -54,9 +50,9 @@ def render_study(
         "study.md.j2",
         pictures,
         head=HEAD,
-        title=title,
-        opening=opening.strip(),
-        prose="\n\n".join(section.strip() for section in sections),
+        title=title or f"# {study.folder.resolve().name}",
+        opening=opening,
+        prose=sections,
         gathered=gathered,
         study=study,
         pair_of={pair.own.name: pair for pair in gathered.pairs},

@@ -26,11 +26,11 @@ from torch.nn.modules.dropout import _DropoutNd
 from mgexp import dist
 from mgexp.data.clips import Batch
 from mgexp.dist import Processes
-from mgexp.errors import TrainingError, first_line, listed, raise_problems
+from mgexp.errors import listed, raise_problems
 from mgexp.multigrid.batchnorm import set_num_groups
 from mgexp.multigrid.schedule import StepShape
 from mgexp.run.log import LOGGER
-from mgexp.train.faults import is_out_of_memory
+from mgexp.train.faults import explaining_memory
 from mgexp.train.precision import Precision
 from mgexp.train.step import Normalizer, keeping_random_state
 from mgexp.train.task import Task
@@ -290,13 +290,8 @@ def _check_shape(check: LayerCheck, shape: StepShape, precision: Precision) -> P
     groups = max(1, shape.num_bn_groups)
     clips = shape.clips if shape.num_bn_groups > 0 else max(2, shape.clips)
     sample = draw_batch(StepShape(shape.frames, shape.crop, clips, groups), check.task)
-    try:
+    with explaining_memory(f"checking {precision.name} at {text}"):
         agreements = check.run(sample, groups, precision)
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        problem = f"out of memory while {precision.name} was checked at {text}: lower TRAIN.MAX_CLIPS_PER_GPU"
-        raise TrainingError(f"{problem} ({first_line(error)})") from error
     judged = [tensor.cosine for tensor in agreements if not tensor.is_negligible]
     worst = min((0.0 if math.isnan(value) else value for value in judged), default=1.0)
     return PrecisionCheck(shape, tuple(tensor for tensor in agreements if tensor.is_fault), worst)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain, takewhile
@@ -237,8 +238,10 @@ def all_packets(path: str, what: str) -> Iterator[tuple[Any, Iterator[Any]]]:
 def all_frames(path: str, what: str) -> Iterator[tuple[Any, Iterator[Any]]]:
     """Give the video stream of a file and all its frames from the start, in the order of display."""
     with all_packets(path, what) as (stream, packets):
-        frames = (frame for packet in packets for frame in packet.decode())
-        yield stream, _retimed(path, frames) if has_times_of_decoding(stream) else frames
+        if has_times_of_decoding(stream):
+            yield stream, _retimed(packets)
+        else:
+            yield stream, (frame for packet in packets for frame in packet.decode())
 
 
 def has_times_of_decoding(stream: Any) -> bool:
@@ -246,13 +249,16 @@ def has_times_of_decoding(stream: Any) -> bool:
     return bool(stream.container.format.name == "avi" and stream.codec_context.has_b_frames)
 
 
-def _retimed(path: str, frames: Iterable[Any]) -> Iterator[Any]:
-    """Give frames, which come in the order of display, the times at which packets are decoded, in order."""
-    with all_packets(path, "cannot be read") as (_, packets):
-        times = [packet.dts for packet in packets if packet.dts is not None]
-    for frame, time in zip(frames, times, strict=False):
-        frame.pts = time
-        yield frame
+def _retimed(packets: Iterable[Any]) -> Iterator[Any]:
+    """Decode packets. Frames come in the order of display, and get the times of decoding in that order."""
+    times: deque[int] = deque()
+    for packet in packets:
+        if packet.dts is not None:
+            times.append(packet.dts)
+        for frame in packet.decode():
+            # Without a time, a frame counts as one that is never on display.
+            frame.pts = times.popleft() if times else None
+            yield frame
 
 
 def plan_runs(pts: Sequence[int], keys: Sequence[int], targets: Iterable[int]) -> list[range]:
