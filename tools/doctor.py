@@ -3,10 +3,12 @@
 
     python tools/doctor.py                                     versions, GPU, disk, other programs
     python tools/doctor.py --cfg ROW.yaml [KEY VALUE ...]      also: precision, steps and loading of that row
+    python tools/doctor.py --cfg ROW.yaml --run BASELINE       also: is the row likely to be as accurate?
 
 With --cfg, the tool times every shape and compares its results in TRAIN.PRECISION with fp32, even if an earlier
-check passed. Close other programs first. Exit 0: all is well, or warnings only; 3 a problem was found; 2 bad
-input, or a package is missing; 4 stopped by Ctrl-C.
+check passed. Close other programs first. With --run, it trains the finished baseline for a tenth of its epochs at
+every shape of the row; a stopped call goes on where it was. Exit 0: all is well, or warnings only; 3 a problem was
+found; 2 bad input, or a package is missing; 4 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import argparse
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from mgexp.errors import InputError
@@ -40,6 +43,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = ToolParser(__doc__, "[--cfg YAML [KEY VALUE ...]] [options]")
     parser.add_argument("--cfg", type=Path, help="YAML of a row, in experiments/")
     add_import_option(parser)
+    parser.add_argument("--run", type=Path, help="run folder of the finished baseline of --cfg")
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.add_argument("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys")
     return parser.parse_intermixed_args(arguments)
@@ -58,8 +62,8 @@ def main(arguments: list[str]) -> int:
                 print(as_text(finding), flush=True)
 
     try:
-        if options.overrides and not options.cfg:
-            raise InputError([f"{' '.join(options.overrides)}: KEY VALUE pairs need --cfg"])
+        if (options.overrides or options.run) and not options.cfg:
+            raise InputError(["KEY VALUE pairs and --run need --cfg"])
         # Read the row first, so that bad input is reported before the machine is measured.
         row = load_row(options) if options.cfg else None
         note(machine_findings())
@@ -67,6 +71,10 @@ def main(arguments: list[str]) -> int:
             from mgexp.plan.advice import build_row_findings
 
             note(build_row_findings(*row))
+        if row is not None and options.run:
+            from mgexp.launch.forecast import forecast_findings
+
+            note(forecast_findings(row[1], options.run, partial(print, file=sys.stderr)))
     except ImportError as error:
         # The usual cause is a torchvision that does not fit torch. The findings on the machine then name the
         # remedy.
