@@ -17,8 +17,8 @@ from torch.utils.data import DataLoader
 from mgexp import dist
 from mgexp.config.keys import Config
 from mgexp.config.load import flatten, fold_of, in_fold, to_yaml
+from mgexp.data.batches import FinishedBatches
 from mgexp.data.loader import build_train_loader, worker_count
-from mgexp.data.regions import FinishedBatches
 from mgexp.dist import Processes
 from mgexp.errors import InputError, raise_problems
 from mgexp.failure import Explained

@@ -8,7 +8,9 @@ import pytest
 import torch
 from stores import TALL, WIDE, order, psnr, store_in, turn, write_smooth
 
-from mgexp.data.clips import TrainingClips, collate
+from mgexp.data.batches import collate
+from mgexp.data.clips import TrainingClips
+from mgexp.data.crops import SquareCrop
 from mgexp.data.records import VideoRecord
 from mgexp.data.views import EvaluationViews
 from mgexp.errors import InputError
@@ -60,9 +62,7 @@ def training_clips(record, opener, jitter=(48, 96)):
     return TrainingClips(
         [record],
         target_fps=30,
-        jitter=jitter,
-        full_crop=32,
-        inverse_uniform=False,
+        crops=SquareCrop(jitter, 32),
         flip=True,
         opener=opener,
     )
