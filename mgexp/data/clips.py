@@ -122,13 +122,10 @@ class TrainingClips(Dataset[Clip]):
         """
         unusable: list[tuple[int, str]] = []
         for attempt in range(MAX_ATTEMPTS):
-            if attempt == 0:
-                index, rng = request.index, np.random.default_rng(request.seed)
-            else:
-                # Each attempt has a new generator. So the clip that replaces a failed video does
-                # not depend on how many draws that video had made when it failed.
-                rng = np.random.default_rng((*request.seed, attempt))
-                index = int(rng.integers(len(self.records)))
+            # Each attempt has a new generator. So the clip that replaces a failed video does
+            # not depend on how many draws that video had made when it failed.
+            rng = np.random.default_rng((*request.seed, attempt) if attempt else request.seed)
+            index = int(rng.integers(len(self.records))) if attempt else request.index
             record = self.records[index]
             # The order of the draws is stride, start; short side, top, left; flip; augmentation. Another order
             # would change every clip of every seed. A part that is off draws nothing. A relative crop draws area,
