@@ -29,8 +29,7 @@ from statistics import median, quantiles
 
 from mgexp.config.load import load_config
 from mgexp.data.classes import class_list, read_class_names, read_text
-from mgexp.data.entries import ENDINGS
-from mgexp.data.formats import unreadable, visible_in
+from mgexp.data.formats import ENDINGS, unreadable, visible_in
 from mgexp.errors import InputError, collected, listed, raise_problems
 from mgexp.multigrid.schedule import Schedule
 from mgexp.options import ToolParser, local_folder, not_positive, run_tool, too_small

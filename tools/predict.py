@@ -27,7 +27,7 @@ import simplejson
 import torch
 
 from mgexp.config.keys import Config
-from mgexp.data.entries import ENDINGS
+from mgexp.data.formats import ENDINGS
 from mgexp.data.loader import build_view_loader, worker_count
 from mgexp.data.records import VideoRecord
 from mgexp.dist import Processes, device_of, device_problems

@@ -167,7 +167,7 @@ def store_levels(cfg: Config) -> tuple[int, ...]:
     shares = [crop / data.TRAIN_CROP_SIZE for _, crop in sizes]
     # A store has no copies of fewer than 16 pixels.
     if data.TRAIN_JITTER_SCALES_RELATIVE:
-        # All clips of one crop are read from one copy: see ``TrainingClips.draw_short_side``.
+        # All clips of one crop are read from one copy: see ``RelativeCrop``.
         sides = [top, *(max(16, largest * share) for share in shares)]
     else:
         # The least short side of a clip is in proportion to its crop. A copy below it is never sharp enough.

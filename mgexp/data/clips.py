@@ -1,4 +1,4 @@
-"""Training clips: from a request to a random clip of a video, and from clips to a batch.
+"""Training clips: from a request to a random clip of a video.
 
 Every draw follows from the seed of the request, which names a position in the stream. So the same request gives
 the same clip in any process, at any time, whatever was loaded before it.
@@ -10,11 +10,8 @@ display at that moment. After the end of the video it gives the last frame.
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 import torch
@@ -22,11 +19,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from mgexp.data.crops import Change, RelativeCrop, SquareCrop, finish
 from mgexp.data.records import Record, Target
 from mgexp.data.time_limit import NO_LIMIT, TimeLimit
-from mgexp.errors import InputError
 from mgexp.multigrid.sampler import ClipRequest
-from mgexp.video.reader import SOURCE, Cut, Opener, Region, Size, VideoError
+from mgexp.video.reader import SOURCE, Opener, VideoError
 
 Times = NDArray[np.float64]
 """Moments in seconds from the start of the video, one for each frame of a clip."""
@@ -37,19 +34,21 @@ MAX_ATTEMPTS = 10
 Unusable = tuple[tuple[int, str], ...]
 """(index of the record, what is wrong with it) of each video that failed."""
 
-Change = Callable[[Tensor, int], Tensor]
-"""Changes the frames of a clip, uint8 (T, S, S, 3), by draws from a seed: see ``mgexp/data/augment.py``."""
 
-
-def random_times(
-    duration_seconds: float, frames: int, stride: int, target_fps: float, rng: np.random.Generator
+def draw_times(
+    duration_seconds: float, request: ClipRequest, target_fps: float, rng: np.random.Generator
 ) -> Times:
-    """Draw ``frames`` moments, ``stride`` grid frames apart, from a random start.
+    """Draw the moments that a clip shows: a stride, then a start. Without strides, one moment in each segment.
 
-    The start is uniform over all starts that keep every moment in [0, duration). It is 0 if the clip is longer
-    than the video.
+    The stride is a whole number of grid frames, uniform over the range, both ends included. The start is uniform
+    over all starts that keep every moment in [0, duration). It is 0 if the clip is longer than the video.
+    Source: released code, slowfast/datasets/utils.py, get_random_sampling_rate.
     """
-    steps = np.arange(frames, dtype=np.float64) * (stride / target_fps)
+    if request.stride_range is None:
+        return segment_times(duration_seconds, request.frames, rng)
+    first, last = request.stride_range
+    stride = int(rng.integers(first, last + 1))
+    steps = np.arange(request.frames, dtype=np.float64) * (stride / target_fps)
     # The last frame stays on display until the end of the video, so the last moment of the clip may
     # be as late as this end. If it had to be a grid frame earlier, the last frame would be drawn
     # less often than the other frames.
@@ -68,90 +67,6 @@ def segment_times(
     """
     within = rng.random(frames) if rng is not None else 0.5
     return (np.arange(frames, dtype=np.float64) + within) * (duration_seconds / frames)
-
-
-def random_region(size: Size, crop: int, short_side: float, rng: np.random.Generator) -> Region:
-    """Draw the source square of a random crop of ``crop`` pixels from a frame resized to ``short_side``.
-
-    The released code resizes the whole frame and then cuts the crop. We cut the square first and
-    then resize it. This shows the same part, and touches only the pixels that are kept. Every
-    offset of the square is equally likely. (The released code never draws the last one.)
-    The top is drawn first, then the left. Source: released code, slowfast/datasets/transform.py,
-    random_crop.
-    """
-    height, width = size
-    # For a source of very few pixels, the rounded number could be 0.
-    side = max(1, round(crop * min(height, width) / short_side))
-    top = int(rng.integers(0, height - side + 1))
-    left = int(rng.integers(0, width - side + 1))
-    return Region(top, left, side, side)
-
-
-@dataclass(frozen=True)
-class RelativeCrop:
-    """Crops that are a random share of the frame, of random shape, as networks of images are trained with.
-
-    ``areas``: least and largest area / that of the frame. ``aspects``: least and largest width / height. A crop is
-    resized to a square, so the picture is stretched. Every shape of a schedule draws the same shares.
-    Source: released code, slowfast/datasets/transform.py, random_resized_crop, which is torchvision's
-    RandomResizedCrop.
-    """
-
-    areas: tuple[float, float]
-    aspects: tuple[float, float]
-
-    def largest_side(self, short_side: int) -> int:
-        """Return the side of a square of as many pixels as the largest crop of a frame with this short side."""
-        least, largest = self.aspects
-        # Wide crops are largest in wide frames, and tall crops in tall frames.
-        return math.ceil(short_side * math.sqrt(max(1.0, largest, 1 / least)))
-
-    def region(self, size: Size, rng: np.random.Generator) -> Region:
-        """Draw the region of a frame. If ten draws do not fit, take the largest one in the centre.
-
-        An area is uniform, the logarithm of an aspect ratio too, and every offset of a region that fits.
-        """
-        height, width = size
-        least, largest = self.aspects
-        for _ in range(10):
-            area = rng.uniform(*self.areas) * height * width
-            aspect = math.exp(rng.uniform(math.log(least), math.log(largest)))
-            wide, tall = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
-            if 0 < wide <= width and 0 < tall <= height:
-                top = int(rng.integers(0, height - tall + 1))
-                left = int(rng.integers(0, width - wide + 1))
-                return Region(top, left, tall, wide)
-        wide, tall = width, height
-        if width / height < least:
-            tall = max(1, round(width / least))
-        elif width / height > largest:
-            wide = max(1, round(height * largest))
-        return Region((height - tall) // 2, (width - wide) // 2, tall, wide)
-
-
-def resize(frames: Tensor, crop: int) -> Tensor:
-    """Resize uint8 ``frames`` (T, h, w, 3) to ``crop`` × ``crop`` pixels: uint8, (T, crop, crop, 3), contiguous.
-
-    Resizing is bilinear with antialiasing. On a GPU, torchvision computes it in float32 and rounds it to uint8.
-    """
-    if frames.shape[1:3] == (crop, crop):
-        return frames.contiguous()
-    # torchvision takes seconds to import, and most commands do not need it.
-    from mgexp.wheels import transforms_v2
-
-    # The region is a view into larger frames, and is not copied first: torch resizes channels-last
-    # frames with strides twice as fast as contiguous planes. (Measured with torch 2.15, 16 frames
-    # from 60 to 64 pixels: 131 against 290 us.)
-    resized: Tensor = transforms_v2.functional.resize(
-        frames.permute(0, 3, 1, 2), [crop, crop], antialias=True
-    )
-    return resized.permute(0, 2, 3, 1).contiguous()
-
-
-def finish(frames: Tensor, crop: int, augment: Change | None, seed: int) -> Tensor:
-    """Make the frames of a clip, uint8 (T, crop, crop, 3), from those of its region: resize, then augment."""
-    resized = resize(frames, crop)
-    return augment(resized, seed) if augment else resized
 
 
 @dataclass(frozen=True)
@@ -180,71 +95,25 @@ class Clip:
     flipped: bool = False
 
 
-@dataclass(frozen=True)
-class Batch:
-    """``clips`` uint8 (B, 3, T, S, S) in channels_last_3d memory, ``labels`` int64 (B,).
-
-    If videos have many labels, ``labels`` is float32 (B, classes), with 1 for each class that the
-    clip shows and 0 for the others.
-    ``flipped`` bool (B,): the clips to mirror, left for right; None if there is none.
-
-    ``unusable``: the videos that failed and were replaced, for all clips. B is 0 if all attempts for one clip
-    failed. ``levels``: number of clips from each level of the clip store, or from the source files.
-    """
-
-    clips: Tensor
-    labels: Tensor
-    unusable: Unusable
-    levels: Mapping[str, int] = field(default_factory=dict)
-    flipped: Tensor | None = None
-
-    def pin_memory(self) -> Batch:
-        """Return the same batch in page-locked memory; a DataLoader with ``pin_memory=True`` calls this."""
-        return self.map(lambda tensor: tensor.pin_memory())
-
-    def map(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        return replace(
-            self,
-            clips=change(self.clips),
-            labels=change(self.labels),
-            flipped=None if self.flipped is None else change(self.flipped),
-        )
-
-    def tensors(self) -> list[Tensor]:
-        return [self.clips, self.labels, *([] if self.flipped is None else [self.flipped])]
-
-
 @dataclass(eq=False)
 class TrainingClips(Dataset[Clip]):
     """Random clips of videos, one for each ``ClipRequest``.
 
-    ``jitter``: least and largest short side, in pixels, at the full crop; see ``draw_short_side``.
-    ``relative``: crops that are a share of the frame, in place of crops from a frame of a drawn short side.
-    ``flip``: mirror half of the clips, at random. ``augment``: further changes to a clip; None: no changes.
-    ``finishes``: resize and augment each clip here. If not, ``mgexp/data/regions.py`` does it on a device.
+    ``crops``: how the crop of a clip is drawn. ``flip``: mirror half of the clips, at random.
+    ``augment``: further changes to a clip; None: no changes.
+    ``finishes``: resize and augment each clip here. If not, ``mgexp/data/batches.py`` does it on a device.
     ``limit``: the time that a video may take.
-    Raises InputError for a jitter that cannot hold the crop.
     """
 
     records: Sequence[Record]
     _: KW_ONLY
     target_fps: float
-    jitter: tuple[int, int]
-    full_crop: int
-    inverse_uniform: bool
+    crops: SquareCrop | RelativeCrop
     flip: bool
     opener: Opener
-    relative: RelativeCrop | None = None
     augment: Change | None = None
     finishes: bool = True
     limit: TimeLimit = NO_LIMIT
-
-    def __post_init__(self) -> None:
-        least, largest = self.jitter
-        if self.relative is None and not self.full_crop <= least <= largest:
-            drawn = f"short sides are drawn from {least} to {largest} pixels"
-            remedy = "give the least first, and none below the crop"
-            raise InputError([f"{drawn}, but the crop is {self.full_crop}: {remedy}"])
 
     def __getitem__(self, request: ClipRequest) -> Clip:
         """Draw the clip of ``request``; a video that fails is replaced by a random one, MAX_ATTEMPTS at most.
@@ -253,13 +122,10 @@ class TrainingClips(Dataset[Clip]):
         """
         unusable: list[tuple[int, str]] = []
         for attempt in range(MAX_ATTEMPTS):
-            if attempt == 0:
-                index, rng = request.index, np.random.default_rng(request.seed)
-            else:
-                # Each attempt has a new generator. So the clip that replaces a failed video does
-                # not depend on how many draws that video had made when it failed.
-                rng = np.random.default_rng((*request.seed, attempt))
-                index = int(rng.integers(len(self.records)))
+            # Each attempt has a new generator. So the clip that replaces a failed video does
+            # not depend on how many draws that video had made when it failed.
+            rng = np.random.default_rng((*request.seed, attempt) if attempt else request.seed)
+            index = int(rng.integers(len(self.records))) if attempt else request.index
             record = self.records[index]
             # The order of the draws is stride, start; short side, top, left; flip; augmentation. Another order
             # would change every clip of every seed. A part that is off draws nothing. A relative crop draws area,
@@ -268,16 +134,8 @@ class TrainingClips(Dataset[Clip]):
             try:
                 with self.limit(record.path, request.seed), self.opener(record.path) as video:
                     duration = video.duration_seconds
-                    times = self.draw_times(duration, request, rng)
-                    short_side = self.draw_short_side(request.crop, rng)
-                    cut: Cut = (
-                        partial(self.relative.region, rng=rng)
-                        if self.relative
-                        else partial(
-                            random_region, crop=request.crop, short_side=short_side, rng=rng
-                        )
-                    )
-                    shown = video.frames_at(times, short_side, cut)
+                    times = draw_times(duration, request, self.target_fps, rng)
+                    shown = video.frames_at(times, *self.crops.draw(request.crop, rng))
             except VideoError as error:
                 unusable.append((index, str(error)))
                 continue
@@ -295,62 +153,3 @@ class TrainingClips(Dataset[Clip]):
         # -1: no class. collate sees that there are no frames, and then reads no label.
         empty = torch.empty(0, request.crop, request.crop, 3, dtype=torch.uint8)
         return Clip(empty, -1, request.index, tuple(unusable), request.crop)
-
-    def draw_times(
-        self, duration_seconds: float, request: ClipRequest, rng: np.random.Generator
-    ) -> Times:
-        """Draw the moments that the clip shows. Without a stride range, draw one moment in each segment.
-
-        The stride is a whole number, uniform over the range, both ends included.
-        Source: released code, slowfast/datasets/utils.py, get_random_sampling_rate.
-        """
-        if request.stride_range is None:
-            return segment_times(duration_seconds, request.frames, rng)
-        first, last = request.stride_range
-        stride = int(rng.integers(first, last + 1))
-        return random_times(duration_seconds, request.frames, stride, self.target_fps, rng)
-
-    def draw_short_side(self, crop: int, rng: np.random.Generator) -> float:
-        """Draw the short side, in pixels, that a frame is resized to before a crop is cut from it.
-
-        It is uniform over ``jitter``. With ``inverse_uniform`` (SSv2 and Charades), 1 / side is uniform instead.
-        For a smaller crop the least side is scaled by crop / ``full_crop``; the largest is not. Source: released
-        code, slowfast/datasets/kinetics.py (which also rounds the least) and transform.py,
-        random_short_side_scale_jitter.
-
-        A relative crop draws no short side. Its frames come from the copy that the largest short side at the full
-        crop would need, as much smaller as the crop is. The released code cuts such crops out of the files as they
-        are, and those of Kinetics usually have 256 to 340 pixels.
-        """
-        if self.relative:
-            return self.jitter[1] * crop / self.full_crop
-        least, largest = self.jitter[0] * crop / self.full_crop, self.jitter[1]
-        if self.inverse_uniform:
-            return 1.0 / rng.uniform(1.0 / largest, 1.0 / least)
-        return rng.uniform(least, largest)
-
-
-def collate(clips: Sequence[Clip]) -> Batch:
-    """Make one batch of finished clips of one shape. If one clip has no frames, the batch has no clips at all."""
-    batch = collate_without_pixels(clips)
-    if not len(batch.labels):
-        return batch
-    # Channels are last in the stack: the permuted view is channels_last_3d without a copy.
-    return replace(batch, clips=torch.stack([clip.frames for clip in clips]).permute(0, 4, 1, 2, 3))
-
-
-def collate_without_pixels(clips: Sequence[Clip]) -> Batch:
-    """Make a batch of everything but the pixels. If one clip has no frames, the batch has no labels either."""
-    unusable = tuple(failure for clip in clips for failure in clip.unusable)
-    none = torch.empty(0, 3, 0, 0, 0, dtype=torch.uint8)
-    if not all(len(clip.frames) for clip in clips):
-        return Batch(none, torch.empty(0, dtype=torch.long), unusable)
-    flipped = [clip.flipped for clip in clips]
-    return Batch(
-        none,
-        # A number becomes int64, and a tuple of floats becomes a row of float32.
-        labels=torch.tensor([clip.label for clip in clips]),
-        unusable=unusable,
-        levels=dict(Counter(clip.level for clip in clips)),
-        flipped=torch.tensor(flipped) if any(flipped) else None,
-    )

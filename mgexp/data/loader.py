@@ -1,4 +1,4 @@
-"""Loaders of training clips and evaluation views, their workers, and batches on the device."""
+"""Loaders of training clips and evaluation views, and their workers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from importlib import import_module
 from multiprocessing.queues import Queue
@@ -21,10 +21,11 @@ from torch.utils.data import DataLoader
 from mgexp.config.keys import Config, DataKeys, DataLoaderKeys
 from mgexp.config.load import in_fold
 from mgexp.data.augment import Augment
-from mgexp.data.clips import Batch, RelativeCrop, TrainingClips, collate
+from mgexp.data.batches import FinishedBatches, collate
+from mgexp.data.clips import TrainingClips
+from mgexp.data.crops import RelativeCrop, SquareCrop
 from mgexp.data.lists import videos_root
 from mgexp.data.records import Record
-from mgexp.data.regions import FinishedBatches, collate_regions, region_side
 from mgexp.data.time_limit import NO_LIMIT, TimeLimit, read_failures
 from mgexp.data.views import EvaluationViews, collate_views
 from mgexp.dist import Processes
@@ -43,53 +44,6 @@ warnings.filterwarnings("ignore", message="This DataLoader will create")
 
 EXIT_NOT_HANDED_ON = 74
 """Exit code of a worker that cannot hand a batch on: EX_IOERR of sysexits.h."""
-
-
-class DeviceBatches:
-    """Batches of a loader, as uint8 on ``device``: ``take`` the next one, ``fetch_ahead`` during a step.
-
-    On a GPU, a separate stream copies the batch from page-locked memory while the step computes.
-    """
-
-    def __init__(self, batches: Iterator[Batch], device: torch.device) -> None:
-        self._batches = batches
-        self._device = device
-        self._stream = None
-        if device.type == "cuda":
-            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._ahead: Batch | None = None
-
-    def take(self) -> Batch:
-        """Return the next batch. Raises StopIteration after the last."""
-        batch = self._ahead if self._ahead is not None else self._fetch()
-        self._ahead = None
-        if self._stream is not None:
-            # The stream that computes waits for the copy. record_stream tells the allocator that this stream
-            # uses the batch, so that no later copy gets its memory before the step is done with it.
-            current = torch.cuda.current_stream(self._stream.device)
-            current.wait_stream(self._stream)
-            for tensor in batch.tensors():
-                tensor.record_stream(current)
-        return batch
-
-    def fetch_ahead(self) -> None:
-        """On a GPU, wait for the next batch and start its copy. On a CPU there is nothing to gain: do nothing."""
-        if self._stream is not None and self._ahead is None:
-            try:
-                self._ahead = self._fetch()
-            # The next ``take`` asks again, and then raises it.
-            except StopIteration:
-                return
-
-    def _fetch(self) -> Batch:
-        if self._stream is None:
-            return next(self._batches)
-        # With AUG.DEVICE training, ``next`` also resizes and augments the clips on the GPU.
-        with torch.cuda.stream(self._stream):
-            batch = next(self._batches)
-            # non_blocking has an effect only if the batch is in page-locked memory; see
-            # ``_worker_options``.
-            return batch.map(lambda tensor: tensor.to(self._device, non_blocking=True))
 
 
 CPU_WORKER_NICENESS = 19
@@ -114,7 +68,7 @@ def build_train_loader(
     loader: DataLoader[Any] = DataLoader(
         clips,
         batch_sampler=batches,  # type: ignore[arg-type]
-        collate_fn=collate if clips.finishes else collate_regions,
+        collate_fn=partial(collate, are_finished=clips.finishes),
         **_worker_options(cfg.DATA_LOADER, device),
     )
     return loader if clips.finishes else FinishedBatches(loader, device, clips.augment)
@@ -134,10 +88,7 @@ def build_training_clips(
     return TrainingClips(
         records,
         target_fps=cfg.DATA.TARGET_FPS,
-        jitter=cfg.DATA.TRAIN_JITTER_SCALES,
-        relative=build_relative_crop(cfg.DATA),
-        full_crop=cfg.DATA.TRAIN_CROP_SIZE,
-        inverse_uniform=cfg.DATA.INV_UNIFORM_SAMPLE,
+        crops=build_crops(cfg.DATA),
         flip=cfg.DATA.RANDOM_FLIP,
         augment=build_augment(cfg),
         finishes=cfg.AUG.DEVICE == "workers",
@@ -146,22 +97,12 @@ def build_training_clips(
     )
 
 
-def build_relative_crop(data: DataKeys) -> RelativeCrop | None:
+def build_crops(data: DataKeys) -> SquareCrop | RelativeCrop:
     if not data.TRAIN_JITTER_SCALES_RELATIVE:
-        return None
+        return SquareCrop(data.TRAIN_JITTER_SCALES, data.TRAIN_CROP_SIZE, data.INV_UNIFORM_SAMPLE)
     # Both have two values, or none: see mgexp/config/check.py.
     (a, b), (c, d) = data.TRAIN_JITTER_SCALES_RELATIVE, data.TRAIN_JITTER_ASPECT_RELATIVE
-    return RelativeCrop((a, b), (c, d))
-
-
-def build_region_side(cfg: Config) -> int | None:
-    """Return the pixels along a side of the regions that workers send; None if they send finished clips."""
-    if cfg.AUG.DEVICE == "workers":
-        return None
-    least, largest = cfg.DATA.TRAIN_JITTER_SCALES
-    if relative := build_relative_crop(cfg.DATA):
-        return relative.largest_side(largest)
-    return region_side(cfg.DATA.TRAIN_CROP_SIZE, least)
+    return RelativeCrop((a, b), (c, d), data.TRAIN_JITTER_SCALES[1], data.TRAIN_CROP_SIZE)
 
 
 def build_augment(cfg: Config) -> Augment | None:

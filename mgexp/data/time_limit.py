@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from torch.utils.data import get_worker_info
@@ -68,7 +69,7 @@ class TimeLimit:
         if not self.seconds:
             yield
             return
-        watch = _Watch.of_this_process()
+        watch = _watch_of(os.getpid())
         watch.wait = _Wait(path, self.seconds, self.record)
         try:
             yield
@@ -122,26 +123,14 @@ class _Wait:
     seconds: float = 0.0
 
 
-class _Watch(threading.Thread):
+class _Watch:
     """A thread that ends this process if a video takes too long. It also runs while a decoder computes."""
 
-    _started: _Watch | None = None
-
     def __init__(self) -> None:
-        super().__init__(daemon=True)
         self.wait: _Wait | None = None
-        self._process = os.getpid()
+        threading.Thread(target=self._count, daemon=True).start()
 
-    @classmethod
-    def of_this_process(cls) -> _Watch:
-        """Return the thread of this process. Start a new one after a fork, which no thread survives."""
-        if cls._started is None or cls._started._process != os.getpid():
-            cls._started = cls()
-            cls._started.start()
-        return cls._started
-
-    def run(self) -> None:
-        """Count the ticks of each wait."""
+    def _count(self) -> None:
         while True:
             time.sleep(TICK_SECONDS)
             wait = self.wait
@@ -150,6 +139,12 @@ class _Watch(threading.Thread):
             wait.seconds += TICK_SECONDS
             if wait.seconds >= wait.limit_seconds:
                 _end_process(wait)
+
+
+@lru_cache(maxsize=1)
+def _watch_of(process: int) -> _Watch:
+    """Start the watch of this process. A fork has another number, and no thread survives it."""
+    return _Watch()
 
 
 def _end_process(wait: _Wait) -> None:

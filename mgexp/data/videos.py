@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from mgexp.data.clips import TrainingClips
+from mgexp.data.crops import SquareCrop
 from mgexp.data.formats import class_folders, read_folders
 from mgexp.data.records import VideoRecord
 from mgexp.data.views import EvaluationViews
@@ -93,9 +94,7 @@ class Videos(Dataset[tuple[Tensor, int]]):
         self._random = TrainingClips(
             records,
             target_fps=target_fps,
-            jitter=recipe.jitter,
-            full_crop=recipe.crop,
-            inverse_uniform=False,
+            crops=SquareCrop(recipe.jitter, recipe.crop),
             flip=flip,
             opener=opener,
         )

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from mgexp.data.clips import Times, resize, segment_times
+from mgexp.data.clips import Times, segment_times
+from mgexp.data.crops import resize
 from mgexp.data.records import Record, Target
 from mgexp.data.time_limit import NO_LIMIT, TimeLimit
 from mgexp.video.reader import Opener, Region, VideoError
@@ -36,7 +37,7 @@ def view_times(
     """
     steps = np.arange(frames, dtype=np.float64) * (stride / target_fps)
     # As in the released code, one grid frame is counted for the last moment, so that the last view
-    # ends with the video. Training counts none: see ``random_times``.
+    # ends with the video. Training counts none: see ``draw_times``.
     span_seconds = float(steps[-1]) + 1.0 / target_fps
     room_seconds = max(0.0, duration_seconds - span_seconds)
     share = view / (num_views - 1) if num_views > 1 else 0.5

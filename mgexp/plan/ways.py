@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from mgexp.config.keys import Config
-from mgexp.data.clips import Batch, Change
-from mgexp.data.loader import build_augment, build_region_side
-from mgexp.data.regions import Regions
+from mgexp.data.batches import Batch, Regions
+from mgexp.data.crops import Change
+from mgexp.data.loader import build_augment, build_crops
 from mgexp.models.build import build_model, on_device
 from mgexp.models.layers import Draws
 from mgexp.multigrid.schedule import StepShape
@@ -53,9 +53,9 @@ class RandomClips:
         # Batches are views of one buffer, because separate batches for all shapes could fill the
         # memory.
         size = (shape.clips, shape.frames, shape.crop, shape.crop, 3)
-        return self._labelled(
-            self._draw(shape, shape.crop).view(size).permute(0, 4, 1, 2, 3), shape
-        )
+        clips = self._draw(shape, shape.crop).view(size).permute(0, 4, 1, 2, 3)
+        rng = torch.Generator().manual_seed(1)
+        return Batch(clips, self.task.draw_labels(shape.clips, rng), ())
 
     def arriving(self, shape: StepShape) -> Callable[[], Batch]:
         """Return what a run does before a step of ``shape``, so that its batch is on the device.
@@ -63,19 +63,12 @@ class RandomClips:
         A run on a GPU does this during the step before. Here it is done before the step, and so the time of both
         is an upper limit there.
         """
-        side = self.region_side
-        if side is None:
-            batch = self.batch(shape)
-            return lambda: batch.map(lambda tensor: tensor.to(self.device, non_blocking=True))
-        sizes = ((shape.frames, side, side),) * shape.clips
-        labels = self._labelled(torch.empty(0, 3, 0, 0, 0, dtype=torch.uint8), shape)
-        seeds = tuple(range(shape.clips))
-        regions = Regions(self._draw(shape, side), sizes, seeds, shape.crop, labels)
-        return lambda: regions.finished(self.device, self.augment)
-
-    def _labelled(self, clips: Tensor, shape: StepShape) -> Batch:
-        rng = torch.Generator().manual_seed(1)
-        return Batch(clips, self.task.draw_labels(shape.clips, rng), ())
+        batch, side = self.batch(shape), self.region_side
+        if side is not None:
+            sizes = ((shape.frames, side, side),) * shape.clips
+            regions = Regions(sizes, tuple(range(shape.clips)), shape.crop)
+            batch = replace(batch, clips=self._draw(shape, side), regions=regions)
+        return lambda: batch.on(self.device, self.augment)
 
     def _draw(self, shape: StepShape, side: int) -> Tensor:
         num_bytes = 3 * shape.clips * shape.frames * side**2
@@ -138,6 +131,7 @@ def build_training_step(cfg: Config, device: torch.device) -> TrainingStep:
     task = build_task(cfg)
     step = build_step(cfg, model, state, task, normalizer, precision)
     # Workers that finish the clips have augmented them too.
-    side = build_region_side(cfg)
-    augment = build_augment(cfg) if side is not None else None
+    side, augment = None, None
+    if cfg.AUG.DEVICE == "training":
+        side, augment = build_crops(cfg.DATA).largest_side(), build_augment(cfg)
     return TrainingStep(step, RandomClips(task, device, side, augment))

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import av
 import torch
-from torch.utils.data import DataLoader
 
 from mgexp import dist
 from mgexp.config.keys import Config
 from mgexp.config.load import flatten, fold_of, in_fold, to_yaml
+from mgexp.data.batches import Batch
 from mgexp.data.loader import build_train_loader, worker_count
-from mgexp.data.regions import FinishedBatches
 from mgexp.dist import Processes
 from mgexp.errors import InputError, raise_problems
 from mgexp.failure import Explained
@@ -242,7 +240,7 @@ def _run_loop(job: Job, stop: StopRequest, loop: Loop, trackers: Trackers) -> bo
         return loop.run(batches, progress)
 
 
-def _build_loader(job: Job, step: int) -> DataLoader[Any] | FinishedBatches:
+def _build_loader(job: Job, step: int) -> Iterable[Batch]:
     cfg, inputs, rank = job.cfg, job.inputs, job.processes.rank
     sampler = StepSampler(inputs.schedule, cfg.RNG_SEED, step, rank, cfg.AUG.REPEATS)
     failures = job.run_dir.failures_jsonl

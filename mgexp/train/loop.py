@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from mgexp import dist
-from mgexp.data.clips import Batch
-from mgexp.data.loader import DeviceBatches
+from mgexp.data.batches import Batch, DeviceBatches
 from mgexp.dist import Processes
 from mgexp.errors import TrainingError
 from mgexp.models.layers import Draws

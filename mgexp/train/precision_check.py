@@ -24,7 +24,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from mgexp import dist
-from mgexp.data.clips import Batch
+from mgexp.data.batches import Batch
 from mgexp.dist import Processes
 from mgexp.errors import listed, raise_problems
 from mgexp.multigrid.batchnorm import set_num_groups

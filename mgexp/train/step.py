@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from mgexp.config.keys import Config
-from mgexp.data.clips import Batch
+from mgexp.data.batches import Batch
 from mgexp.dist import Processes
 from mgexp.errors import InputError, listed
 from mgexp.models.layers import Draws, set_draws

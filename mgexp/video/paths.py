@@ -1,23 +1,13 @@
-"""Names of videos below one root folder, whether their files exist, and a few of many."""
+"""Names of videos below one root folder, and a few of many."""
 
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
 Item = TypeVar("Item")
-
-STAT_THREADS = 16
-"""Threads that look for files. They wait for the disk, not for the processor. Assumption: 16
-requests at once hide the latency of a network disk. Measured, 240,000 files on a local disk: 0.4 s,
-and 0.3 s in one thread."""
-STAT_CHUNK = 500
-"""Number of videos that a thread looks for in one task."""
 
 
 class Root:
@@ -53,28 +43,6 @@ class Root:
         """
         prefix = next(filter(path.startswith, self._inside), "")
         return path.removeprefix(prefix)
-
-
-def first_usable(places: Sequence[Sequence[str]]) -> list[str | None]:
-    """Return the first place of each video that is a file or a folder and not empty; None if no place is."""
-
-    def is_usable(path: str) -> bool:
-        try:
-            status = os.stat(path)  # noqa: PTH116 (240,000 files)
-            if stat.S_ISDIR(status.st_mode):
-                with os.scandir(path) as names:
-                    return any(names)
-        # A path with a NUL character raises ValueError.
-        except (OSError, ValueError):
-            return False
-        return stat.S_ISREG(status.st_mode) and status.st_size > 0
-
-    def look(chunk: Sequence[Sequence[str]]) -> list[str | None]:
-        return [next(filter(is_usable, of_video), None) for of_video in chunk]
-
-    chunks = [places[start : start + STAT_CHUNK] for start in range(0, len(places), STAT_CHUNK)]
-    with ThreadPoolExecutor(STAT_THREADS) as pool:
-        return list(chain.from_iterable(pool.map(look, chunks)))
 
 
 def evenly_spaced(items: Sequence[Item], num: int) -> tuple[Item, ...]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -30,6 +30,7 @@ from mgexp.video.reader import (
     Cut,
     Frames,
     Opener,
+    Size,
     Times,
     Video,
     VideoError,
@@ -61,7 +62,6 @@ class Stamp:
     mtime_ns: int
 
 
-# A large data set has 240,000 of them, and with slots they take less memory.
 @dataclass(frozen=True, slots=True)
 class StoredVideo:
     """A line of the manifest: the video at ``path``, relative to the root, and its copies by level.
@@ -80,15 +80,6 @@ class StoredVideo:
     levels: Mapping[int, Copy]
     failure: str | None = None
     is_folder: bool = False
-
-    @property
-    def short_sides(self) -> tuple[tuple[int, int], ...]:
-        """Return (level, pixels of the short side of its copy), ascending by pixels.
-
-        The copy of a small video may be smaller than its level.
-        """
-        sides = [(level, min(copy.height, copy.width)) for level, copy in self.levels.items()]
-        return tuple(sorted(sides, key=lambda pair: (pair[1], pair[0])))
 
     def line(self) -> dict[str, Any]:
         """Return the line of the manifest, as an object for JSON. It also has ``fps``, for people."""
@@ -115,6 +106,23 @@ class StoredVideo:
         )
 
 
+# A large data set has 240,000 of them, so they are small.
+@dataclass(frozen=True, slots=True)
+class CopiedVideo:
+    """What reading a video from its copies needs: the stamp, the duration and the displayed size of the video.
+
+    ``short_sides``: (level, pixels of the short side of its copy), ascending by pixels. The copy of a small video
+    may be smaller than its level.
+    """
+
+    size_bytes: int
+    mtime_ns: int
+    duration_seconds: float
+    size: Size
+    short_sides: tuple[tuple[int, int], ...]
+    is_folder: bool
+
+
 class StoreDir(Folder):
     """The folder of a store."""
 
@@ -129,8 +137,8 @@ class StoreDir(Folder):
         """Return where the copy of a video lies; ``path`` is relative to the root of the videos."""
         return self.root / str(level) / copy_name(path)
 
-    def read(self) -> dict[str, StoredVideo]:
-        """Read the manifest, by path. Raises InputError if there is no store, or if a line is not of a store.
+    def videos(self) -> Iterator[StoredVideo]:
+        """Read the manifest. Raises InputError if there is no store, or if a line is not of a store.
 
         A video that was copied again has a new line at the end, which replaces its earlier lines.
         """
@@ -139,22 +147,41 @@ class StoreDir(Folder):
         # Nothing of the settings is needed here, but a damaged file must not pass for a store.
         read_json(self.settings_json)
         try:
-            lines = iter_jsonl(self.manifest_jsonl)
-            return {line["path"]: StoredVideo.from_line(line) for line in lines}
+            yield from map(StoredVideo.from_line, iter_jsonl(self.manifest_jsonl))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             problem = f"{self.manifest_jsonl}: a line is not of a clip store ({error!r})"
             raise InputError([problem]) from error
 
-    def copied(self) -> dict[str, StoredVideo]:
-        """Read the videos with copies, by path. Raises InputError like ``read``."""
+    def read(self) -> dict[str, StoredVideo]:
+        return {video.path: video for video in self.videos()}
+
+    def copied(self) -> dict[str, CopiedVideo]:
+        """Read the videos with copies, by path. Raises InputError like ``videos``."""
         manifest = self.manifest_jsonl
         status = os.stat(manifest) if is_file(manifest) else None  # noqa: PTH116 (as below)
         return self._copied_at(status and (status.st_mtime_ns, status.st_size))
 
     # Lists and the index of a start ask for them, and reading a large manifest takes seconds.
     @lru_cache(maxsize=1)  # noqa: B019 (a store is a path)
-    def _copied_at(self, stamp: tuple[int, int] | None) -> dict[str, StoredVideo]:
-        return {path: video for path, video in self.read().items() if video.levels}
+    def _copied_at(self, stamp: tuple[int, int] | None) -> dict[str, CopiedVideo]:
+        # Most videos have one of a few sizes, so these are kept once.
+        same: dict[Any, Any] = {}
+        copied: dict[str, CopiedVideo] = {}
+        for video in self.videos():
+            copied.pop(video.path, None)
+            sides = [(level, min(copy.height, copy.width)) for level, copy in video.levels.items()]
+            if sides:
+                size = (video.height, video.width)
+                short_sides = tuple(sorted(sides, key=lambda pair: (pair[1], pair[0])))
+                copied[video.path] = CopiedVideo(
+                    size_bytes=video.stamp.size_bytes,
+                    mtime_ns=video.stamp.mtime_ns,
+                    duration_seconds=video.duration_seconds,
+                    size=same.setdefault(size, size),
+                    short_sides=same.setdefault(short_sides, short_sides),
+                    is_folder=video.is_folder,
+                )
+        return copied
 
 
 def copy_name(path: str) -> str:
@@ -217,18 +244,18 @@ class StoreIndex:
         open_file: Opener,
         frames_fps: float = DEFAULT_FRAMES_FPS,
     ) -> None:
-        self._folder_speed = frames_fps / DEFAULT_FRAMES_FPS
-        self._store = store
-        self._root = Root(root)
-        self._open_file = open_file
+        self.store = store
+        self.root = Root(root)
+        self.open_file = open_file
+        self.folder_speed = frames_fps / DEFAULT_FRAMES_FPS
         self._copied = store.copied()
 
-    def entry(self, path: str) -> StoredVideo | None:
+    def entry(self, path: str) -> CopiedVideo | None:
         """Return the line of the video at the absolute ``path``; None if there is none, or the video changed.
 
         A video that is gone, perhaps because only the store was moved to this machine, counts as unchanged.
         """
-        entry = self._copied.get(self._root.name(path))
+        entry = self._copied.get(self.root.name(path))
         if entry is None:
             return None
         # This is asked at each opening, because a video that was replaced must not be read from old
@@ -240,48 +267,33 @@ class StoreIndex:
         except OSError:
             return None
         # To add up the images of a folder for each clip would take too long, so its time must do.
-        if entry.stamp.size_bytes != status.st_size and not stat.S_ISDIR(status.st_mode):
+        if entry.size_bytes != status.st_size and not stat.S_ISDIR(status.st_mode):
             return None
-        return entry if entry.stamp.mtime_ns == status.st_mtime_ns else None
+        return entry if entry.mtime_ns == status.st_mtime_ns else None
 
-    @contextmanager
-    def __call__(self, path: str) -> Iterator[Video]:
-        """Open the video; its copies are opened when frames are asked for. Raises VideoError."""
+    def __call__(self, path: str) -> AbstractContextManager[Video]:
+        """Open the video. Which copy is needed is known only when frames are asked for. Raises VideoError."""
         entry = self.entry(path)
-        # Which copy is needed is known only when frames are asked for. All files close at the end
-        # of this context.
-        with ExitStack() as files:
-            if entry is None:
-                yield files.enter_context(self._open_file(path))
-            else:
-                is_folder = entry.is_folder or os.path.isdir(path)  # noqa: PTH112 (for each clip)
-                speed = self._folder_speed if is_folder else 1.0
-                yield _OpenCopies(self, path, entry, files, speed)
-
-    def open_level(self, path: str, level: int | None) -> AbstractContextManager[Video]:
-        """Open the copy of a stored video at ``level``; with None, open the video itself. Raises VideoError."""
-        if level is None:
-            if not os.path.exists(path):  # noqa: PTH110 (called for each clip)
-                problem = "is gone, and its copies have fewer pixels than this clip needs"
-                raise VideoError(path, problem)
-            return self._open_file(path)
-        return self._open_file(str(self._store.copy(level, self._root.name(path))))
+        if entry is None:
+            return self.open_file(path)
+        is_folder = entry.is_folder or os.path.isdir(path)  # noqa: PTH112 (for each clip)
+        speed = self.folder_speed if is_folder else 1.0
+        return nullcontext(_Copies(self, path, entry, speed))
 
 
 @dataclass(frozen=True)
-class _OpenCopies:
+class _Copies:
     """An open video with copies.
 
     Its size and duration come from the manifest, which has the size and the duration of the video
     itself. So random draws are the same with a store and without one. (A folder of images of
-    several sizes is an exception: its size in the manifest is that of its first image.) ``files``
-    closes the files that are opened. ``speed``: how much faster than in its copies the video plays.
+    several sizes is an exception: its size in the manifest is that of its first image.)
+    ``speed``: how much faster than in its copies the video plays.
     """
 
     index: StoreIndex
     path: str
-    entry: StoredVideo
-    files: ExitStack
+    entry: CopiedVideo
     speed: float
 
     @property
@@ -295,17 +307,19 @@ class _OpenCopies:
 
         Raises VideoError if that copy is missing or damaged.
         """
-        entry = self.entry
-        size = (entry.height, entry.width)
-        level = (
-            None if short_side is None else choose_level(entry.short_sides, min(size), short_side)
-        )
-        video = self.files.enter_context(self.index.open_level(self.path, level))
-        # The video itself has its own speed already.
+        size, level = self.entry.size, None
+        if short_side is not None:
+            level = choose_level(self.entry.short_sides, min(size), short_side)
         if level is None:
-            return video.frames_at(times_seconds, None, cut)
+            if not os.path.exists(self.path):  # noqa: PTH110 (called for each clip)
+                problem = "is gone, and its copies have fewer pixels than this clip needs"
+                raise VideoError(self.path, problem)
+            with self.index.open_file(self.path) as video:
+                return video.frames_at(times_seconds, None, cut)
+        copy = self.index.store.copy(level, self.index.root.name(self.path))
         times = [self.speed * time for time in times_seconds]
-        frames = video.frames_at(times, None, lambda copy_size: cut(size).on(size, copy_size))
+        with self.index.open_file(str(copy)) as video:
+            frames = video.frames_at(times, None, lambda shown: cut(size).on(size, shown))
         return Frames(frames.pixels, size, str(level))
 
 

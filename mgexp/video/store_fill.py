@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -279,8 +279,10 @@ def _levels_to_make(
     if len(whole) < len(video.levels):
         known[path] = replace(video, levels=whole)
         append_jsonl(store.manifest_jsonl, known[path].line())
-    if not _is_unchanged(order, video):
-        return order.levels
+    # The copies of a video outlive it, so it may be gone.
+    with suppress(*GONE):
+        if stamp_of(str(order.root / path)) != video.stamp:
+            return order.levels
     needed = distinct_levels(video.height, video.width, order.levels)
     return tuple(level for level in needed if level not in whole)
 
@@ -290,17 +292,6 @@ def _is_whole(store: StoreDir, path: str, level: int, copy: Copy) -> bool:
         return store.copy(level, path).stat().st_size == copy.size_bytes
     except OSError:
         return False
-
-
-def _is_unchanged(order: Order, video: StoredVideo) -> bool:
-    """Tell whether the video is as it was when it was copied. Its copies outlive it, so it may be gone.
-
-    Raises OSError if it cannot be read.
-    """
-    try:
-        return stamp_of(str(order.root / video.path)) == video.stamp
-    except GONE:
-        return True
 
 
 @dataclass(frozen=True)

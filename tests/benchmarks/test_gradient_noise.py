@@ -17,7 +17,7 @@ from gradient_noise import (
 from tiny import data_keys, write_config
 from torch import nn
 
-from mgexp.data.clips import Batch
+from mgexp.data.batches import Batch
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.train.step import Normalizer, TrainStep
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mgexp.data.clips import TrainingClips
+from mgexp.data.crops import RelativeCrop, SquareCrop
 from mgexp.video.reader import Frames, VideoError, whole
 
 
@@ -44,10 +45,17 @@ def opener_of(reader, broken=()):
     return opener
 
 
-def training_clips_of(records, opener, **changes):
-    """Whole pictures of 32 pixels at 30 frames per second, none of them flipped, but for ``changes``."""
-    plain = {"target_fps": 30, "jitter": (32, 32), "full_crop": 32}
-    plain |= {"inverse_uniform": False, "flip": False}
+def training_clips_of(
+    records, opener, jitter=(32, 32), full_crop=32, inverse_uniform=False, relative=None, **changes
+):
+    """Whole pictures of 32 pixels at 30 frames per second, none of them flipped, but for ``changes``.
+
+    ``relative``: the areas and the aspects of relative crops.
+    """
+    crops = SquareCrop(jitter, full_crop, inverse_uniform)
+    if relative:
+        crops = RelativeCrop(*relative, jitter[1], full_crop)
+    plain = {"target_fps": 30, "crops": crops, "flip": False}
     return TrainingClips(records, opener=opener, **(plain | changes))
 
 

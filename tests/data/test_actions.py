@@ -4,7 +4,7 @@ import pytest
 import torch
 from fakes import FakeReader, FakeRequest, opener_of, training_clips_of
 
-from mgexp.data.clips import collate
+from mgexp.data.batches import collate
 from mgexp.data.records import Action, ActionRecord
 from mgexp.data.views import EvaluationViews, collate_views
 

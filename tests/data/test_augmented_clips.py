@@ -11,7 +11,8 @@ from tiny import data_keys, tiny_config
 from torch.utils.data import DataLoader
 
 from mgexp.data.augment import Augment
-from mgexp.data.clips import RelativeCrop, collate
+from mgexp.data.batches import collate
+from mgexp.data.crops import RelativeCrop, SquareCrop
 from mgexp.data.lists import build_list
 from mgexp.data.loader import build_training_clips, build_view_loader
 from mgexp.data.records import VideoRecord
@@ -106,7 +107,7 @@ def test_workers_change_nothing(workers):
 
 def test_by_default_there_is_no_augmentation(tmp_path):
     clips = build_training_clips(tiny_config(tmp_path), [], PyavReader)
-    assert (clips.augment, clips.relative) == (None, None)
+    assert (clips.augment, clips.crops) == (None, SquareCrop((32, 40), 32))
 
 
 @pytest.mark.parametrize(
@@ -143,7 +144,7 @@ def test_keys_become_crops_of_a_random_area(tmp_path):
         "DATA.TRAIN_JITTER_ASPECT_RELATIVE": [0.75, 1.3333],
     }
     clips = build_training_clips(tiny_config(tmp_path, keys), [], PyavReader)
-    assert clips.relative == RelativeCrop((0.08, 1.0), (0.75, 1.3333))
+    assert clips.crops == RelativeCrop((0.08, 1.0), (0.75, 1.3333), 40, 32)
 
 
 @pytest.mark.parametrize("full_protocol", [False, True])

@@ -5,11 +5,10 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from fakes import training_clips_of
 from PIL import Image
 from torchvision.transforms import v2
 
-from mgexp.data.clips import RelativeCrop, random_region, resize
+from mgexp.data.crops import RelativeCrop, SquareCrop, resize
 from mgexp.data.views import view_region
 from mgexp.video.reader import Region
 
@@ -20,13 +19,9 @@ def random_frames(num_frames, height, width):
 
 
 def random_regions(num_draws, height, width, crop, short_sides, inverse_uniform=False):
-    sizes = {"jitter": short_sides, "full_crop": crop, "inverse_uniform": inverse_uniform}
-    clips = training_clips_of([], None, **sizes)
-    rng = np.random.default_rng(0)
-    return [
-        random_region((height, width), crop, clips.draw_short_side(crop, rng), rng)
-        for _ in range(num_draws)
-    ]
+    crops, rng = SquareCrop(short_sides, crop, inverse_uniform), np.random.default_rng(0)
+    cuts = (crops.draw(crop, rng)[1] for _ in range(num_draws))
+    return [cut((height, width)) for cut in cuts]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +85,8 @@ def test_relative_crops_are_distributed_as_those_of_torchvision():
     height, width, num = 256, 340, 20_000
     rng = np.random.default_rng(0)
     ours = [
-        RelativeCrop((0.08, 1.0), (0.75, 1.3333)).region((height, width), rng) for _ in range(num)
+        RelativeCrop((0.08, 1.0), (0.75, 1.3333), 320, 224).region((height, width), rng)
+        for _ in range(num)
     ]
     torch.manual_seed(0)
     frame = torch.empty(3, height, width, dtype=torch.uint8)
@@ -126,7 +122,7 @@ def test_relative_crops_are_distributed_as_those_of_torchvision():
 def test_a_relative_crop_that_never_fits_is_the_largest_in_the_centre(height, width, region):
     """No crop of at least 3 times the frame's area fits, and torchvision then takes the same."""
     rng = np.random.default_rng(0)
-    ours = RelativeCrop((3.0, 3.0), (0.75, 4 / 3)).region((height, width), rng)
+    ours = RelativeCrop((3.0, 3.0), (0.75, 4 / 3), 320, 224).region((height, width), rng)
     frame = torch.empty(3, height, width, dtype=torch.uint8)
     theirs = v2.RandomResizedCrop(8, scale=(3.0, 3.0), ratio=(0.75, 4 / 3)).make_params([frame])
     assert ours == region == Region(*(theirs[name] for name in ("top", "left", "height", "width")))
@@ -135,8 +131,8 @@ def test_a_relative_crop_that_never_fits_is_the_largest_in_the_centre(height, wi
 @pytest.mark.parametrize(("aspects", "side"), [((0.75, 4 / 3), 370), ((0.5, 1.0), 453)])
 def test_no_relative_crop_is_larger_than_the_square_that_memory_is_planned_for(aspects, side):
     """The largest crops of frames with a short side of 320 have 320 x 426.7 and 640 x 320 pixels."""
-    crops, rng = RelativeCrop((0.08, 1.0), aspects), np.random.default_rng(0)
-    assert crops.largest_side(320) == side
+    crops, rng = RelativeCrop((0.08, 1.0), aspects, 320, 224), np.random.default_rng(0)
+    assert crops.largest_side() == side
     for height, width in ((320, 320), (320, 427), (320, 569), (569, 320), (640, 320)):
         found = [crops.region((height, width), rng) for _ in range(1000)]
         assert max(one.height * one.width for one in found) <= side**2

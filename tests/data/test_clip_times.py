@@ -2,18 +2,22 @@
 
 import numpy as np
 import pytest
-from fakes import training_clips_of
+from fakes import FakeRequest
 
-from mgexp.data.clips import random_times, segment_times
+from mgexp.data.clips import draw_times, segment_times
 from mgexp.data.views import view_times
-from mgexp.multigrid.sampler import ClipRequest
 
 GRID = 1 / 30
 
 
-def starts_of_random_times(num_draws, **clip):
+def times_of(duration_seconds, frames, stride, rate, rng):
+    request = FakeRequest(frames=frames, stride_range=(stride, stride))
+    return draw_times(duration_seconds, request, rate, rng)
+
+
+def starts_of_random_times(num_draws, *clip):
     rng = np.random.default_rng(0)
-    return np.array([random_times(**clip, target_fps=30, rng=rng)[0] for _ in range(num_draws)])
+    return np.array([times_of(*clip, 30, rng)[0] for _ in range(num_draws)])
 
 
 def distance_from_uniform(values, low, high):
@@ -25,9 +29,8 @@ def distance_from_uniform(values, low, high):
 
 
 def test_strides_are_uniform_whole_numbers_with_both_ends():
-    clips = training_clips_of([], None)
-    request, rng = ClipRequest(0, 2, 32, (2, 8), (0, 0)), np.random.default_rng(0)
-    drawn = [round(30 * np.diff(clips.draw_times(9.0, request, rng))[0]) for _ in range(7000)]
+    request, rng = FakeRequest(frames=2, stride_range=(2, 8)), np.random.default_rng(0)
+    drawn = [round(30 * np.diff(draw_times(9.0, request, 30, rng))[0]) for _ in range(7000)]
     strides, counts = np.unique(drawn, return_counts=True)
     assert strides.tolist() == [2, 3, 4, 5, 6, 7, 8]
     assert np.all(abs(counts - 1000) < 150)  # five standard deviations
@@ -35,26 +38,26 @@ def test_strides_are_uniform_whole_numbers_with_both_ends():
 
 @pytest.mark.parametrize("rate", [15, 30])
 def test_times_are_a_stride_apart_in_frames_of_the_target_rate(rate):
-    times = random_times(2.0, 4, 8, rate, np.random.default_rng(0))
+    times = times_of(2.0, 4, 8, rate, np.random.default_rng(0))
     np.testing.assert_allclose(np.diff(times), [8 / rate, 8 / rate, 8 / rate])
 
 
 def test_random_starts_are_uniform_over_those_with_all_moments_in_the_video():
-    starts = starts_of_random_times(4000, duration_seconds=2.0, frames=4, stride=8)
+    starts = starts_of_random_times(4000, 2.0, 4, 8)
     assert starts.min() >= 0
     assert starts.max() < 2.0 - 24 * GRID
     assert distance_from_uniform(starts, 0.0, 1.2) < 1.95
 
 
 def test_every_frame_of_the_video_can_begin_a_clip_and_the_last_is_drawn_as_often():
-    starts = starts_of_random_times(10_000, duration_seconds=10 * GRID, frames=3, stride=3)
+    starts = starts_of_random_times(10_000, 10 * GRID, 3, 3)
     first_frames, counts = np.unique(np.floor(starts / GRID), return_counts=True)
     assert first_frames.tolist() == [0, 1, 2, 3]  # 10 frames, of which a clip spans 7
     assert np.all(abs(counts - 2500) < 220)
 
 
 def test_a_clip_longer_than_the_video_starts_at_zero():
-    times = random_times(1.0, 5, 8, 30, np.random.default_rng(0))
+    times = times_of(1.0, 5, 8, 30, np.random.default_rng(0))
     np.testing.assert_allclose(times, [0, 8 * GRID, 16 * GRID, 24 * GRID, 32 * GRID])
 
 

@@ -11,8 +11,9 @@ import torch
 from fakes import FakeReader, FakeRequest, fake_frames, opener_of, training_clips_of
 from torch.utils.data import DataLoader
 
-from mgexp.data import clips as module
-from mgexp.data.clips import Batch, Clip, RelativeCrop, collate
+from mgexp.data import crops as module
+from mgexp.data.batches import Batch, collate
+from mgexp.data.clips import Clip
 from mgexp.data.records import VideoRecord
 from mgexp.errors import InputError
 from mgexp.video.pyav import PyavReader
@@ -79,7 +80,7 @@ def test_a_relative_crop_shows_its_share_of_the_frame_at_every_shape():
 
             return super().frames_at(times_seconds, short_side, note)
 
-    clips = training_clips(relative=RelativeCrop((0.25, 0.25), (2.0, 2.0)))
+    clips = training_clips(relative=((0.25, 0.25), (2.0, 2.0)))
     clips.opener = opener_of(Reader())
     for crop in (32, 16):
         found = many(clips, 300, crop=crop, frames=2)
@@ -98,7 +99,7 @@ def test_a_relative_crop_asks_for_a_copy_as_large_as_the_largest_short_side():
             asked.append(short_side)
             return super().frames_at(times_seconds, short_side, cut)
 
-    relative = RelativeCrop((0.08, 1.0), (0.75, 1.3333))
+    relative = ((0.08, 1.0), (0.75, 1.3333))
     clips = training_clips(relative=relative, jitter=(256, 320), full_crop=224)
     clips.opener = opener_of(Reader())
     for crop in (224, 112):

@@ -11,9 +11,8 @@ from test_augmented_clips import AUGMENT, training_clips
 from tiny import command, data_keys, run_net, tiny_config, write_config
 from torch.utils.data import DataLoader
 
-from mgexp.data.clips import Batch, RelativeCrop, collate
-from mgexp.data.loader import build_region_side, build_train_loader
-from mgexp.data.regions import FinishedBatches, collate_regions
+from mgexp.data.batches import Batch, FinishedBatches, collate
+from mgexp.data.loader import build_crops, build_train_loader
 from mgexp.video.pyav import PyavReader
 
 CPU = torch.device("cpu")
@@ -30,7 +29,7 @@ def loaders(num_workers=0, augment=AUGMENT, broken=(), relative=None):
     theirs = training_clips(augment, broken, relative)
     ours = training_clips(augment, broken, relative)
     ours.finishes = False
-    loader = load(ours, collate_fn=collate_regions)
+    loader = load(ours, collate_fn=partial(collate, are_finished=False))
     return load(theirs, collate_fn=collate), FinishedBatches(loader, CPU, augment)
 
 
@@ -46,7 +45,7 @@ def test_the_device_makes_the_clips_of_a_worker(num_workers, augment):
 
 
 def test_the_device_makes_clips_of_regions_that_are_no_squares():
-    wanted, found = loaders(relative=RelativeCrop((0.1, 0.9), (0.5, 2.0)))
+    wanted, found = loaders(relative=((0.1, 0.9), (0.5, 2.0)))
     for one, other in zip(found, wanted, strict=True):
         assert all(map(torch.equal, one.tensors(), other.tensors()))
 
@@ -81,11 +80,12 @@ def test_workers_start_with_the_iterator():
 def test_regions_are_pinned_with_their_labels(fake_gpu):
     clips = training_clips(AUGMENT)
     clips.finishes = False
-    regions = collate_regions([clips[request] for request in REQUESTS[0]])
+    batch = collate([clips[request] for request in REQUESTS[0]], are_finished=False)
     fake_gpu.calls.clear()
-    pinned = regions.pin_memory()
-    assert fake_gpu.calls == ["pin_memory"] * 4  # pixels, no clips, labels, mirrored clips
-    assert (pinned.sizes, pinned.seeds, pinned.crop) == (regions.sizes, regions.seeds, 16)
+    pinned = batch.pin_memory()
+    assert fake_gpu.calls == ["pin_memory"] * 3  # pixels, labels, mirrored clips
+    assert pinned.regions == batch.regions
+    assert pinned.regions.crop == 16
 
 
 def test_a_key_says_who_makes_the_clips(tmp_path):
@@ -96,19 +96,17 @@ def test_a_key_says_who_makes_the_clips(tmp_path):
     assert isinstance(loader("workers"), DataLoader)
     made = loader("training")
     assert made.augment is not None
-    assert made.loader.collate_fn is collate_regions
+    assert made.loader.collate_fn.keywords == {"are_finished": False}
 
 
 def test_memory_is_planned_for_the_largest_region(tmp_path):
     """Crops of 32 of a short side of 32 or more, from 256 pixels; relative ones from 40 x 53.3 pixels."""
-    keys = {"AUG.DEVICE": "training"}
-    assert build_region_side(tiny_config(tmp_path, keys)) == 256
-    keys |= {
+    assert build_crops(tiny_config(tmp_path).DATA).largest_side() == 256
+    keys = {
         "DATA.TRAIN_JITTER_SCALES_RELATIVE": [0.08, 1.0],
         "DATA.TRAIN_JITTER_ASPECT_RELATIVE": [0.75, 1.3333],
     }
-    assert build_region_side(tiny_config(tmp_path, keys)) == 47
-    assert build_region_side(tiny_config(tmp_path)) is None
+    assert build_crops(tiny_config(tmp_path, keys).DATA).largest_side() == 47
 
 
 @pytest.mark.slow

@@ -12,9 +12,7 @@ from operators import operator_times
 from tiny import tiny_config
 
 from mgexp.data.augment import Augment
-from mgexp.data.clips import Batch
-from mgexp.data.loader import DeviceBatches
-from mgexp.data.regions import Regions
+from mgexp.data.batches import Batch, DeviceBatches, Regions
 from mgexp.multigrid import batchnorm
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.multigrid.schedule import StepShape
@@ -143,11 +141,12 @@ def test_a_gpu_makes_the_clips_of_a_cpu(device, augment):
     # Smooth pictures, as those of videos: few pixels lie at the edge from which an operation takes its value.
     small = torch.randint(0, 256, (16 * 4, 3, 6, 8), generator=rng).float()
     pixels = F.interpolate(small, (30, 40), mode="bicubic").clamp(0, 255).to(torch.uint8)
-    labels = Batch(torch.empty(0, 3, 0, 0, 0), torch.zeros(16, dtype=torch.long), ())
+    labels = torch.zeros(16, dtype=torch.long)
     clips = pixels.permute(0, 2, 3, 1).reshape(-1)
-    regions = Regions(clips, ((4, 30, 40),) * 16, tuple(range(16)), 32, labels)
-    wanted = regions.finished(CPU, augment).clips.int()
-    found = regions.finished(device, augment).clips.cpu().int()
+    regions = Regions(((4, 30, 40),) * 16, tuple(range(16)), 32)
+    batch = Batch(clips, labels, (), regions=regions)
+    wanted = batch.on(CPU, augment).clips.int()
+    found = batch.on(device, augment).clips.cpu().int()
     apart = (found - wanted).abs()
     assert (apart > 2).float().mean() < 0.01
     assert apart.float().mean() < 0.5

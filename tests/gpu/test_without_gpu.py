@@ -13,9 +13,8 @@ from tiny import data_keys, tiny_config
 from torch import nn
 
 from mgexp import dist
-from mgexp.data.clips import Batch
-from mgexp.data.loader import DeviceBatches, build_train_loader
-from mgexp.data.regions import FinishedBatches, Regions
+from mgexp.data.batches import Batch, DeviceBatches, FinishedBatches, Regions
+from mgexp.data.loader import build_train_loader
 from mgexp.dist import Processes
 from mgexp.errors import InputError
 from mgexp.launch.resources import (
@@ -140,17 +139,17 @@ def test_clips_that_the_gpu_makes_are_on_the_gpu(fake_gpu, tmp_path):
     cfg = tiny_config(tmp_path, {**AUGMENTED, "AUG.DEVICE": "training"})
     loader = build_train_loader(cfg, [], [], GPU, PyavReader)
     assert isinstance(loader, FinishedBatches)
-    labels = Batch(torch.empty(0, 3, 0, 0, 0), torch.zeros(20, dtype=torch.long), ())
+    labels = torch.zeros(20, dtype=torch.long)
     pixels = torch.zeros(20 * 4 * 9 * 9 * 3, dtype=torch.uint8)
     # The seeds reach every operation of RandAugment.
-    regions = Regions(pixels, ((4, 9, 9),) * 20, tuple(range(20)), 8, labels)
+    regions = Regions(((4, 9, 9),) * 20, tuple(range(20)), 8)
     seen = []
 
     def augment(frames, seed):
         seen.append((frames.device, seed))
         return loader.augment(frames, seed)
 
-    batches = iter(FinishedBatches([regions], GPU, augment))
+    batches = iter(FinishedBatches([Batch(pixels, labels, (), regions=regions)], GPU, augment))
     source = DeviceBatches(batches, GPU)
     fake_gpu.calls.clear()
     batch = source.take()

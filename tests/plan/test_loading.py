@@ -9,6 +9,7 @@ import torch
 from tiny import tiny_config
 
 from mgexp.data.clips import TrainingClips
+from mgexp.data.crops import SquareCrop
 from mgexp.data.records import VideoRecord
 from mgexp.plan.loading import (
     kinds_of,
@@ -99,10 +100,9 @@ def test_a_video_that_fails_cannot_be_measured():
         raise VideoError(path, "is broken")
         yield
 
-    clips = TrainingClips(
-        [VideoRecord("a.mp4", 0)], target_fps=30, jitter=(32, 40), full_crop=32,
-        inverse_uniform=False, flip=False, opener=opener,
-    )  # fmt: skip
+    crops = SquareCrop((32, 40), 32)
+    records = [VideoRecord("a.mp4", 0)]
+    clips = TrainingClips(records, target_fps=30, crops=crops, flip=False, opener=opener)
     with pytest.raises(VideoError, match="is broken"):
         measure({"ours": loader_of(clips)}, KINDS[:1], 1, 1)
 

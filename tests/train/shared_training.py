@@ -13,7 +13,7 @@ from run_files import moments
 from tiny import tiny_config
 
 from mgexp import dist
-from mgexp.data.clips import Batch
+from mgexp.data.batches import Batch
 from mgexp.dist import Processes
 from mgexp.models.build import build_model
 from mgexp.models.layers import Draws

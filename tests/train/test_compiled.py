@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from mgexp.config.load import config_of
-from mgexp.data.clips import Batch
+from mgexp.data.batches import Batch
 from mgexp.errors import TrainingError
 from mgexp.models.build import build_model
 from mgexp.models.layers import ClipDropout, Draws

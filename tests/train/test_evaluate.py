@@ -7,7 +7,7 @@ from tiny import tiny_config
 from torch.distributed import ReduceOp
 from view_batches import FirstPixels, Views
 
-from mgexp.data.clips import Batch
+from mgexp.data.batches import Batch
 from mgexp.data.records import VideoRecord
 from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError

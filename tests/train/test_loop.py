@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from tiny import tiny_config
 from torch import nn
 
-from mgexp.data.clips import Batch
+from mgexp.data.batches import Batch
 from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError
 from mgexp.run.clock import Clock

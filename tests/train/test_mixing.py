@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mgexp.data.clips import Batch
+from mgexp.data.batches import Batch
 from mgexp.models.layers import Draws
 from mgexp.multigrid.schedule import StepShape
 from mgexp.train.mixing import Mixing

@@ -5,7 +5,7 @@ import torch
 from tiny import tiny_config
 from torch import nn
 
-from mgexp.data.clips import Batch
+from mgexp.data.batches import Batch
 from mgexp.dist import Processes
 from mgexp.models.layers import ClipDropout, Draws, set_draws
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d

@@ -9,9 +9,9 @@ import torch
 from shared_training import CPU, SEED, Training, in_processes
 from tiny import NUM_TRAIN, RECIPE_OF_TRANSFORMERS, VIT, data_keys, tiny_config
 
+from mgexp.data.batches import FinishedBatches
 from mgexp.data.lists import build_list
 from mgexp.data.loader import build_train_loader
-from mgexp.data.regions import FinishedBatches
 from mgexp.multigrid.sampler import StepSampler
 from mgexp.multigrid.schedule import step_counts
 from mgexp.train.setup import build_row_schedule

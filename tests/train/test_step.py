@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from tiny import tiny_config
 from torch import nn
 
-from mgexp.data.clips import Batch
+from mgexp.data.batches import Batch
 from mgexp.models.build import build_model
 from mgexp.models.layers import CheckpointedBlocks, Draws
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
