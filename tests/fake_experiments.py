@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mgexp.results.load import add_to_store, export_results
-from mgexp.results.model import Evaluation, Row, Run
+from mgexp.results.comparison import Row
+from mgexp.results.runs import Evaluation, Run
+from mgexp.results.store import add_to_store, export_results
 from mgexp.run.confusion import Confusion
 from mgexp.run.folder import ExperimentsDir, RunsDir
 

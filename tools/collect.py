@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import simplejson
 
@@ -27,8 +27,8 @@ from mgexp.data.classes import read_class_names
 from mgexp.errors import InputError
 from mgexp.figures.report_figures import report_with_figures
 from mgexp.options import ToolParser, add_import_option, run_tool
-from mgexp.results.collect import Collected, store_runs
-from mgexp.results.page import write_page
+from mgexp.results.experiments_page import write_page
+from mgexp.results.store import Collected, store_runs
 from mgexp.results.value_table import write_value_report
 from mgexp.run.files import read_json
 from mgexp.run.folder import ExperimentsDir, RunsDir, find_row_folders, find_runs
@@ -46,109 +46,97 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+WORDS = {
+    "added": "added",
+    "own": "own row",
+    "skipped": "known",
+    "unfinished": "unfinished",
+    "not_rows": "not a row",
+    "refused": "refused",
+    "reports": "report",
+}
+"""What the lines for people say for each key of the JSON."""
+
+
 def main(arguments: list[str]) -> int:
     """Collect and print."""
     options = parse(arguments)
     names = read_class_names(options.classes) if options.classes else ()
-    summary = collect(options.runs, EXPERIMENTS, names, options.reports_only)
-    print(simplejson.dumps(summary.as_json(), indent=2) if options.json else summary.as_text())
-    return 2 if summary.collected.refused else 0
-
-
-class Summary(NamedTuple):
-    """The result of `collect`: what it stored, and the report.md and the tables that it wrote.
-
-    `tables` is None if experiments/README.md stayed as it was, as for own rows alone.
-    """
-
-    collected: Collected
-    reports: tuple[Path, ...]
-    tables: Path | None
-
-    def as_json(self) -> dict[str, Any]:
-        """Return lists and paths for ``--json``."""
-        done = self.collected
-        return {
-            "added": [*map(str, done.added)],
-            "own": [*map(str, done.own)],
-            "skipped": [*map(str, done.skipped)],
-            "unfinished": [*map(str, done.unfinished)],
-            "reports": [*map(str, self.reports)],
-            "not_rows": {str(run): problems for run, problems in done.not_rows.items()},
-            "refused": {str(run): problems for run, problems in done.refused.items()},
-            "tables": str(self.tables) if self.tables else None,
-        }
-
-    def as_text(self) -> str:
-        """Write a line for each run and file, and an indented line for each problem."""
-        done = self.collected
-        lines: list[tuple[str, object]] = [("added", path) for path in done.added]
-        lines += [("own row", path) for path in done.own]
-        lines += [("known", path) for path in done.skipped]
-        lines += [("unfinished", path) for path in done.unfinished]
-        for word, runs in (("not a row", done.not_rows), ("refused", done.refused)):
-            for run, problems in runs.items():
-                lines.append((word, "\n".join([str(run), *(f"  - {p}" for p in problems)])))
-        lines += [("report", path) for path in self.reports]
-        if lines and not self.reports:
-            lines += [
-                (
-                    "no report",
-                    "it compares rows: give the folder that holds the folders of the rows",
-                )
-            ]
-        lines += [("tables", self.tables)] if self.tables else []
-        return "\n".join(f"{word:<12}{what}" for word, what in lines)
+    record = collect(options.runs, ExperimentsDir(EXPERIMENTS), names, options.reports_only)
+    print(simplejson.dumps(record, indent=2, default=str) if options.json else as_text(record))
+    return 2 if record["refused"] else 0
 
 
 def collect(
     runs: Path,
-    experiments_root: Path,
+    experiments: ExperimentsDir,
     class_names: Sequence[str] = (),
     reports_only: bool = False,
-) -> Summary:
-    """Store every finished run below `runs`. Write the report of every folder, and the tables.
+) -> dict[str, Any]:
+    """Store every finished run below `runs`. Write the report of every folder of rows, and the tables.
 
-    A report also lists the rows that have a YAML but were not run. The tables are not written for own rows alone.
-    `class_names` names the classes 0, 1, … in every report. Raises InputError if there is no run, or if a file
+    Return the paths of what was stored and written, for JSON. Raises InputError if there is no run, or if a file
     cannot be understood.
     """
     found = find_runs(runs)
     if not found:
-        raise InputError([f"{runs}: holds no run folder; train one with tools/run_net.py"])
-    experiments = ExperimentsDir(experiments_root)
-    collected = Collected() if reports_only else store_runs(found, experiments)
-    reported = folders_to_report(find_row_folders(runs))
-    for folder in reported:
-        report_with_figures(folder.root, expected_rows(folder, experiments_root), class_names)
-    if runs not in [folder.root for folder in reported] and (values := write_value_report(runs)):
-        reported = (*reported, values)
-    has_rows = collected.added or collected.skipped or collected.not_rows or collected.refused
+        raise InputError([f"{runs}: holds no run folder"])
+    done = Collected() if reports_only else store_runs(found, experiments)
+    reports = write_reports(runs, experiments, class_names)
+    # The tables stay as they are for own rows alone.
+    has_rows = done.added or done.skipped or done.not_rows or done.refused
     if has_rows:
         write_page(experiments)
-    return Summary(
-        collected,
-        tuple(folder.report_md for folder in reported),
-        experiments.readme_md if has_rows else None,
-    )
+    return {
+        "added": done.added,
+        "own": done.own,
+        "skipped": done.skipped,
+        "unfinished": done.unfinished,
+        "reports": reports,
+        "not_rows": {str(run): problems for run, problems in done.not_rows.items()},
+        "refused": {str(run): problems for run, problems in done.refused.items()},
+        "tables": experiments.readme_md if has_rows else None,
+    }
 
 
-def folders_to_report(folders: Sequence[RunsDir]) -> tuple[RunsDir, ...]:
-    """List the folders that get a report. A folder ``BUDGET`` is a part of the report of the folder above it."""
-    found = []
-    for folder in folders:
+def as_text(record: Mapping[str, Any]) -> str:
+    """Write a line for each run and file, and an indented line for each problem."""
+    lines = []
+    for key, word in WORDS.items():
+        for path in record[key]:
+            problems = record[key][path] if key in ("not_rows", "refused") else ()
+            lines.append("\n".join([f"{word:<12}{path}", *(f"  - {each}" for each in problems)]))
+    if lines and not record["reports"]:
+        why = "it compares rows: give the folder that holds the folders of the rows"
+        lines.append(f"{'no report':<12}{why}")
+    if record["tables"]:
+        lines.append(f"{'tables':<12}{record['tables']}")
+    return "\n".join(lines)
+
+
+def write_reports(
+    runs: Path, experiments: ExperimentsDir, class_names: Sequence[str]
+) -> list[Path]:
+    """Write the report of every folder of rows below ``runs``, and of ``runs`` as a sweep. Return their paths."""
+    folders = []
+    for folder in find_row_folders(runs):
+        # A folder ``BUDGET`` is a part of the report of the folder above it.
         above = RunsDir(folder.root.parent)
         is_part = folder.root.name == BUDGET and any(above.runs())
-        found.append(above if is_part else folder)
-    return tuple(dict.fromkeys(found))
+        folders.append(above if is_part else folder)
+    folders = [*dict.fromkeys(folders)]
+    for folder in folders:
+        report_with_figures(folder.root, expected_rows(folder, experiments), class_names)
+    if RunsDir(runs) not in folders and (values := write_value_report(runs)):
+        folders.append(values)
+    return [folder.report_md for folder in folders]
 
 
-def expected_rows(folder: RunsDir, experiments_root: Path) -> tuple[str, ...]:
+def expected_rows(folder: RunsDir, experiments: ExperimentsDir) -> list[str]:
     """List the rows of all experiment folders to which the finished runs of ``folder`` belong."""
     finished = [run.result_json for _, _, run in folder.runs() if run.result_json.exists()]
-    experiments = {read_json(path)["experiment"] for path in finished}
-    groups = {(experiments_root / experiment).parent for experiment in experiments}
-    return tuple(sorted({path.stem for group in groups for path in row_yamls(group)}))
+    groups = {(experiments.root / read_json(path)["experiment"]).parent for path in finished}
+    return sorted({path.stem for group in groups for path in row_yamls(group)})
 
 
 if __name__ == "__main__":

@@ -54,15 +54,14 @@ from mgexp.launch.sweep_state import IN_HAND, states
 from mgexp.options import ToolParser, add_import_option, not_positive, run_tool, say
 from mgexp.plan.row_schedules import load_schedules
 from mgexp.registry import imported
-from mgexp.results.collect import StudyRuns, gather_runs, store_gathered
-from mgexp.results.html import Picture
-from mgexp.results.load import export_results
-from mgexp.results.model import row_order
-from mgexp.results.page import write_page
-from mgexp.results.pages import write_pictures
+from mgexp.results.comparison import row_order
+from mgexp.results.experiments_page import write_page
+from mgexp.results.render import Picture, write_pictures
+from mgexp.results.store import export_results
 from mgexp.results.study_page import HEAD, render_study
+from mgexp.results.study_runs import StudyRuns, gather_runs, store_gathered
 from mgexp.results.study_state import (
-    Part,
+    ChangedPart,
     changed_parts,
     changed_text,
     describe_left,
@@ -230,10 +229,8 @@ class Board:
         with understanding(page):
             text = page.read_text(encoding="utf-8") if page.exists() else HEAD
         if not text.startswith(HEAD):
-            problem = f"{page} was written by hand, and study.py writes a page of that name"
-            raise InputError(
-                [f"{problem}: move its text to prose.md, which the page includes, and remove it"]
-            )
+            problem = "was written by hand: move its text to prose.md, which the page includes"
+            raise InputError([f"{page} {problem}"])
         if parts := self.changed(trains):
             raise InputError([changed_text(parts)])
 
@@ -254,7 +251,7 @@ class Board:
             ]
         )
 
-    def changed(self, trains: bool = True) -> list[Part]:
+    def changed(self, trains: bool = True) -> list[ChangedPart]:
         """List what does not fit the YAMLs now: shorter baselines and, if it trains, folders of missing runs."""
         missing = {(task.row, task.seed) for task in self.left() if trains}
         return changed_parts(self.study, missing, self.run_dirs, self.overrides)
@@ -284,10 +281,8 @@ class Board:
     def status(self) -> str:
         """Write what is done of each row, how far unfinished runs are, and the time left."""
         left = self.left()
-        unfinished = unfinished_lines(left, self.run_dirs)
-        return "\n".join(
-            [status_table(self.gathered), *unfinished, describe_left(self.gathered, left)]
-        )
+        lines = [status_table(self.gathered), *unfinished_lines(left, self.run_dirs)]
+        return "\n".join([*lines, describe_left(self.gathered, left)])
 
     # --- what is written
 
@@ -379,11 +374,9 @@ def train(board: Board, resources: Resources, options: argparse.Namespace) -> Ou
                 problems = board.gathered.refused.get(folder.root, ())
                 raise InputError([f"{what}: the run ended, but it does not count", *problems])
     if waiting := {task.row for task in board.left()}:
-        names, pairs = ", ".join(sorted(waiting)), board.study.seconds_pairs
-        say(
-            f"{names}: needs {counted(pairs, 'pair')} of the row and the baseline whose seconds count, "
-            "and no seed is left that could give one: raise the seeds of both in study.yaml"
-        )
+        pairs = counted(board.study.seconds_pairs, "pair")
+        names = ", ".join(sorted(waiting))
+        say(f"{names}: needs {pairs} whose seconds count: raise the seeds in study.yaml")
         return Outcome.INTERRUPTED
     return Outcome.MISSED if missed else Outcome.OK
 

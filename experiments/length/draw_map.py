@@ -15,12 +15,17 @@ from matplotlib.ticker import NullFormatter, ScalarFormatter
 
 from mgexp.config.study import read_study
 from mgexp.figures.style import FAINT, QUIET, PrintFigure, printed, quiet_grid, row_label
-from mgexp.results.collect import gather_runs
-from mgexp.results.evidence import judge_margin
-from mgexp.results.html import Picture
-from mgexp.results.model import Pair
-from mgexp.results.pages import split_prose, write_pictures
-from mgexp.results.texts import NONE, difference_text, interval_text
+from mgexp.results.comparison import Pair
+from mgexp.results.estimates import judge_margin
+from mgexp.results.render import (
+    NONE,
+    Picture,
+    difference_text,
+    interval_text,
+    split_prose,
+    write_pictures,
+)
+from mgexp.results.study_runs import gather_runs
 from mgexp.run.files import atomic_write_text
 from mgexp.run.folder import RunsDir
 

@@ -92,7 +92,7 @@ class Study:
         raise_problems([f"{self.folder / STUDY_YAML}: {problem}" for problem in self._problems()])
 
     def _problems(self) -> list[str]:
-        """List what is wrong with the values together. `read_study` has checked the type of each."""
+        # `read_study` has checked the type of each value.
         names, problems = self.names, []
         if len(set(names)) < len(names) or not names:
             problems.append(f"rows = {list(self.rows)} is empty or has a name twice")
@@ -151,7 +151,7 @@ class Study:
 
     @cached_property
     def since(self) -> datetime | None:
-        """The moment ``seconds_since``. None if the seconds of all runs count, or if the text is no moment."""
+        """The moment ``seconds_since``, or None if the seconds of all runs count."""
         try:
             moment = datetime.fromisoformat(self.seconds_since)
         except ValueError:
@@ -213,9 +213,7 @@ NEEDED = ("rows", "seeds", "margin")
 def read_study(folder: Path) -> Study:
     path = folder / STUDY_YAML
     if not is_file(path):
-        problem = "write the rows, the seeds and the margin of the study into it"
-        example = f"experiments/quickstart/{STUDY_YAML}"
-        raise InputError([f"{path} does not exist: {problem}, as in {example}"])
+        raise InputError([f"{path} does not exist: it has the rows, the seeds and the margin"])
     try:
         tree = parse_yaml(path.read_text(encoding="utf-8"))
         if not isinstance(tree, dict):

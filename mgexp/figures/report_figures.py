@@ -20,12 +20,10 @@ from mgexp.figures.scores import (
 from mgexp.figures.seconds import draw_seconds
 from mgexp.figures.style import PrintFigure, printed, row_label
 from mgexp.plan.row_schedules import RowSchedule, load_schedules
-from mgexp.results.html import Picture
-from mgexp.results.load import load_comparison
-from mgexp.results.mistakes import read_mistakes
-from mgexp.results.model import Comparison, Pair, row_order
-from mgexp.results.pages import write_report
-from mgexp.results.report import render
+from mgexp.results.comparison import Comparison, Pair, row_order
+from mgexp.results.render import Picture, write_report
+from mgexp.results.report import read_mistakes, render_report
+from mgexp.results.store import load_comparison
 from mgexp.run.confusion import Confusion
 from mgexp.run.folder import RUNS, RunsDir
 from mgexp.text import counted
@@ -58,7 +56,7 @@ def report_with_figures(
     whole = folder.resolve()
     place = whole.parent if whole.name == RUNS else whole
     study = place.name if (place / STUDY_YAML).is_file() else ""
-    text = render(place.name, comparison, pictures, expected_rows, mistakes, study)
+    text = render_report(place.name, comparison, pictures, expected_rows, mistakes, study)
     write_report(RunsDir(output or folder), text, pictures)
 
 

@@ -22,7 +22,7 @@ from mgexp.figures.style import (
 from mgexp.multigrid.phases import Phase
 from mgexp.multigrid.shapes import BatchShape
 from mgexp.plan.row_schedules import RowSchedule
-from mgexp.results.model import COARSE_CONTROL
+from mgexp.results.comparison import COARSE_CONTROL
 
 MAX_ROWS = 4
 """The most rows side by side in a figure. Assumption: nobody can read panels narrower than 4 cm."""

@@ -27,9 +27,10 @@ from mgexp.figures.style import (
     signed,
     without_interval,
 )
+from mgexp.results.comparison import BASELINE, Comparison, Pair
 from mgexp.results.estimates import Estimate
-from mgexp.results.model import BASELINE, Comparison, Evaluation, Pair, Run
-from mgexp.results.texts import points_text
+from mgexp.results.render import points_text
+from mgexp.results.runs import Evaluation, Run
 
 LEAST_POINTS = 5.0
 """The least range of an axis of percent or points. Assumption: on a shorter one, half a point looks like a lot."""

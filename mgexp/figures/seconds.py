@@ -19,7 +19,8 @@ from mgexp.figures.style import (
     row_styles,
     unit_of,
 )
-from mgexp.results.model import Comparison, Run
+from mgexp.results.comparison import Comparison
+from mgexp.results.runs import Run
 
 BAR_INCHES = 0.27
 WORDS_ROOM = 1.4

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,8 +21,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from PIL import Image
 
+from mgexp.results.comparison import BASELINE, COARSE_CONTROL
 from mgexp.results.estimates import Estimate
-from mgexp.results.model import BASELINE, COARSE_CONTROL
 
 # Source: Okabe & Ito, "Color Universal Design" (2008). People with any common colour blindness can distinguish
 # them.
@@ -82,7 +81,7 @@ class PrintFigure(Figure):
         buffer = io.BytesIO()
         with printed():
             self.savefig(buffer, format=kind, dpi=DOTS_PER_INCH, metadata=undated)
-        return without_padding(buffer.getvalue()) if kind == "svg" else with_few_colours(buffer)
+        return buffer.getvalue() if kind == "svg" else with_few_colours(buffer)
 
     def _repr_svg_(self) -> str:
         return self.file("svg").decode()
@@ -93,17 +92,6 @@ def with_few_colours(png: io.BytesIO) -> bytes:
     few, file = Image.open(png).convert("RGB").quantize(256, dither=Image.Dither.NONE), io.BytesIO()
     few.save(file, "png", optimize=True, dpi=(DOTS_PER_INCH, DOTS_PER_INCH))
     return file.getvalue()
-
-
-def without_padding(svg: bytes) -> bytes:
-    """Round the numbers of an SVG to hundredths of a point, which nobody sees, and remove its indentation."""
-
-    def rounded(number: re.Match[bytes]) -> bytes:
-        return (b"%.2f" % float(number[0])).rstrip(b"0").rstrip(b".")
-
-    # Words stand between the elements. The name of a class, such as v1.125, stays as it is.
-    svg = re.sub(rb"<[^>]+>", lambda tag: re.sub(rb"\d+\.\d{3,}", rounded, tag[0]), svg)
-    return re.sub(rb"\s*\n\s*", b"\n", svg)
 
 
 @contextmanager
@@ -140,7 +128,6 @@ def row_styles(names: Sequence[str]) -> dict[str, RowStyle]:
 
 
 def row_label(name: str) -> str:
-    """Return the name of a row for readers, such as "long + short"."""
     return LABELS.get(name, name)
 
 
@@ -148,7 +135,7 @@ def row_label(name: str) -> str:
 
 
 def without_interval(values: Sequence[float]) -> Estimate:
-    """Make an Estimate without an interval, for numbers that get no bar, such as the FLOPs of a row."""
+    """Make an Estimate for numbers that get no bar, such as the FLOPs of a row."""
     return Estimate(tuple(values), fmean(values), None)
 
 

@@ -109,13 +109,9 @@ def speed_finding(
     total = sum(num * by_size[shape.frames, shape.crop] for shape, num in counts.items())
     # All steps of a baseline have the full shape.
     speedup = baseline_steps * by_size[full.frames, full.crop] / total
-    text, values = (
-        f"computing is {speedup:.2f} times as fast as the baseline's",
-        {"speedup": speedup},
-    )
-    if len(by_size) == 1 or speedup >= PAYS:
-        return Finding("speed", "OK", text, values=values)
-    return Finding("speed", "warning", text, "see the line on steps", values)
+    text = f"computing is {speedup:.2f} times as fast as the baseline's"
+    pays = len(by_size) == 1 or speedup >= PAYS
+    return Finding("speed", "OK" if pays else "warning", text, values={"speedup": speedup})
 
 
 def has_few_steps(schedule: Schedule) -> bool:
@@ -145,7 +141,7 @@ def build_loading_finding(cfg: Config, schedule: Schedule, step_seconds: float) 
     try:
         seconds = build_loading_seconds(cfg, schedule)
     except InputError as error:
-        return Finding("loading", "problem", str(error), "see tools/check_data.py")
+        return Finding("loading", "problem", str(error))
     if seconds is None:
         return Finding("loading", "warning", "not measured: the row's videos are not here")
     # On a CPU, a step keeps as many cores busy as it has threads.

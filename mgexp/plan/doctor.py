@@ -132,9 +132,9 @@ def no_gpu_finding(cuda: str | None, gpu: str) -> Finding:
     """
     if not gpu:
         return Finding("GPU", "OK", "none: training is on the CPU")
-    remedy = "look at the driver and CUDA_VISIBLE_DEVICES" if cuda else "see INSTALL.md, GPU"
     wheel = f"for CUDA {cuda}" if cuda else "for CPUs only"
-    return Finding("GPU", "problem", f"torch cannot use {gpu}: its wheel is {wheel}", remedy)
+    text = f"torch cannot use {gpu}: its wheel is {wheel}"
+    return Finding("GPU", "problem", text, "see INSTALL.md, GPU")
 
 
 def cores_finding(others: float) -> Finding:
@@ -142,9 +142,7 @@ def cores_finding(others: float) -> Finding:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
     busy = f"Other programs keep {others:.1f} of {num_cores()} cores busy"
     text = f"{busy}; {memory:.0f} GiB of memory"
-    if is_busy(others):
-        return Finding("cores", "warning", text, "close other programs before you measure times")
-    return Finding("cores", "OK", text)
+    return Finding("cores", "warning" if is_busy(others) else "OK", text)
 
 
 def disk_finding(folder: Path, least_bytes: int = LITTLE_DISK_BYTES) -> Finding:

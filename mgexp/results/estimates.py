@@ -93,3 +93,56 @@ def wilson_interval(percent: float, num_videos: int) -> tuple[float, float]:
     spread = share * (1 - share) / num_videos + square / (4 * num_videos**2)
     half = Z_95 * math.sqrt(spread) / (1 + square / num_videos)
     return 100 * max(0.0, center - half), 100 * min(1.0, center + half)
+
+
+# --- a claim with a margin
+
+
+Z_POWER_90 = 1.2816
+"""The 90 % quantile of the normal distribution: the claim is decided in 9 of 10 studies of that size."""
+MOST_SEEDS = 1000
+"""A study with more seeds than this is not worth planning."""
+
+
+def is_constant(difference: Estimate) -> bool:
+    """Return whether there are several pairs, and all have the same difference."""
+    # results.csv has four decimals of each accuracy. One video of a set of 400,000 is 2.5e-4.
+    return len(difference.each) > 1 and max(difference.each) - min(difference.each) < 2.5e-4
+
+
+def judge_margin(difference: Estimate | None, margin: float) -> str:
+    """Judge the claim that a row is not worse than its base by more than ``margin`` points, as Markdown.
+
+    It holds if the whole 95 % interval lies above −margin, it fails if the whole interval lies below, and it is
+    open otherwise; then the text says how many seeds would decide. It is open too if all pairs have the same
+    difference: an interval without a width says that the test videos are too few or too easy, and nothing about
+    the next seed.
+    """
+    if difference is None or difference.interval is None:
+        why = "one seed decides nothing" if difference else "no pair of runs can be compared"
+        return f"open: {why}"
+    if is_constant(difference):
+        return "open: all pairs are alike, as with too few or too easy test videos"
+    low, high = difference.interval
+    if low > -margin:
+        return "**holds**"
+    if high < -margin:
+        return "**fails**"
+    num = seeds_to_decide(stdev(difference.each), difference.mean + margin)
+    if num is None:
+        return f"open: more than {MOST_SEEDS:,} seeds would be needed"
+    return f"open: about {num} seeds would decide"
+
+
+def seeds_to_decide(deviation: float, distance: float) -> int | None:
+    """Compute how many seeds decide a claim with 90 % probability. Return None for more than MOST_SEEDS.
+
+    ``deviation`` is the standard deviation of the paired differences. ``distance`` is how far their true mean,
+    taken as observed, lies from −margin. The claim is decided where the end of the 95 % interval lies on the same
+    side as the mean, which is a test of one side at 2.5 %: (t + z)·deviation/√n ≤ distance, with Student's t for
+    the interval and the normal z for the power. With z for t it is the usual formula of non-inferiority trials.
+    """
+    for num in range(2, MOST_SEEDS + 1):
+        if (t_quantile_95(num - 1) + Z_POWER_90) * deviation / math.sqrt(num) <= abs(distance):
+            return num
+    return None

@@ -6,15 +6,23 @@ The page of a study has some of the same tables: their numbers are computed here
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from mgexp.results.estimates import Estimate, estimate_mean
-from mgexp.results.evidence import VideoDifference, compare_videos, is_constant
-from mgexp.results.html import Picture
-from mgexp.results.model import COARSE_CONTROL, Comparison, Pair, Run
-from mgexp.results.pages import render_page
-from mgexp.results.texts import busy_text, distinct_text, not_compared
+import numpy as np
+
+from mgexp.results.comparison import (
+    COARSE_CONTROL,
+    Comparison,
+    Pair,
+    VideoDifference,
+    compare_videos,
+)
+from mgexp.results.estimates import Estimate, estimate_mean, is_constant
+from mgexp.results.render import Picture, busy_text, distinct_text, not_compared, render_page
+from mgexp.results.runs import Run, read_predictions
 from mgexp.run.confusion import name_of
+from mgexp.run.folder import RunsDir
 from mgexp.text import counted
 
 NUM_CLASSES_SHOWN = 5
@@ -27,7 +35,7 @@ FRAME_ORDERS = {
 }
 
 
-def render(
+def render_report(
     title: str,
     comparison: Comparison,
     pictures: Sequence[Picture] = (),
@@ -215,3 +223,53 @@ def _how(runs: Sequence[Run]) -> list[tuple[str, str]]:
     dates = sorted(run.date for run in runs)
     ends = " to ".join(dict.fromkeys([dates[0], dates[-1]]))
     return [*lines, ("commit", distinct_text(run.commit for run in runs)), ("date", ends)]
+
+
+# --- mistakes
+
+
+NUM_MISTAKES = 5
+"""The mistakes of a row. Assumption: nobody looks at more."""
+
+
+class Mistake(NamedTuple):
+    """What a network predicted for a validation video. ``confidence`` is its score in percent."""
+
+    row: str
+    video: str
+    truth: str
+    predicted: str
+    confidence: float
+
+
+def read_mistakes(folder: Path, comparison: Comparison) -> list[Mistake]:
+    """List the most confident mistakes of the baseline and of the fastest row, of the first seed with scores.
+
+    runs.jsonl has no scores, so the folders of the runs must be there.
+    """
+    rest = sorted(comparison.compared, key=lambda row: row.mean("train_seconds"))
+    run_dirs = {(row, seed): run_dir for row, seed, run_dir in RunsDir(folder).runs()}
+    names, mistakes = comparison.class_names, []
+    for row in (comparison.baseline, *rest[:1]):
+        for seed, run in row.runs.items():
+            run_dir = run_dirs.get((row.name, seed))
+            saved = run_dir and read_predictions(run_dir, run.top1)
+            if not run_dir or not saved:
+                continue
+            sums = np.maximum(saved.scores.sum(axis=1), 1e-12)
+            confidence = 100 * saved.scores.max(axis=1) / sums
+            wrong = np.flatnonzero(saved.predicted != saved.labels)
+            order = wrong[np.argsort(-confidence[wrong], kind="stable")]
+            mistakes += [
+                Mistake(
+                    f"{row.name}, seed {seed}",
+                    # The folder and the file. The rest of the path concerns only the machine.
+                    "/".join(Path(saved.videos[index]).parts[-2:]),
+                    name_of(int(saved.labels[index]), names),
+                    name_of(int(saved.predicted[index]), names),
+                    float(confidence[index]),
+                )
+                for index in order[:NUM_MISTAKES]
+            ]
+            break
+    return mistakes

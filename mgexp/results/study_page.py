@@ -9,14 +9,29 @@ from functools import partial
 from statistics import median
 
 from mgexp.config.study import Study
-from mgexp.results.collect import StudyRuns
+from mgexp.results.comparison import (
+    COARSE_CONTROL,
+    Pair,
+    Row,
+    compare_videos,
+    first_at,
+    flops_to,
+    seconds_to,
+    speed_up_to,
+)
 from mgexp.results.estimates import Estimate, estimate_mean
-from mgexp.results.evidence import compare_videos, first_at, flops_to, seconds_to, speed_up_to
-from mgexp.results.html import Picture
-from mgexp.results.model import COARSE_CONTROL, Pair, Row, Run
-from mgexp.results.pages import render_page, split_prose
+from mgexp.results.render import (
+    NONE,
+    Picture,
+    busy_text,
+    not_compared,
+    plain_cell,
+    render_page,
+    split_prose,
+)
 from mgexp.results.report import shared_tables
-from mgexp.results.texts import NONE, busy_text, not_compared, plain_cell
+from mgexp.results.runs import Run
+from mgexp.results.study_runs import StudyRuns
 from mgexp.text import counted
 
 HEAD = """\

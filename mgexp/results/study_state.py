@@ -5,7 +5,7 @@ A part is a run folder, finished or not, the YAML of a shorter baseline, or the 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -24,12 +24,12 @@ from mgexp.errors import InputError, listed
 from mgexp.launch.sweep_state import progress_of
 from mgexp.plan.advice import FEW_PHASE_STEPS, FEW_STEPS, has_few_steps
 from mgexp.plan.row_schedules import build_known_schedule, load_flops
-from mgexp.results.collect import RESUMED_WITH_OVERRIDE, RunDirs, StudyRuns
-from mgexp.results.evidence import judge_margin
-from mgexp.results.load import read_stored
-from mgexp.results.model import Pair
-from mgexp.results.texts import NONE, difference_text, interval_text
-from mgexp.run.files import read_jsonl, short_path
+from mgexp.results.comparison import Pair
+from mgexp.results.estimates import judge_margin
+from mgexp.results.render import NONE, difference_text, interval_text
+from mgexp.results.store import RESUMED_WITH_OVERRIDE, has_override, read_stored
+from mgexp.results.study_runs import RunDirs, StudyRuns
+from mgexp.run.files import short_path
 from mgexp.run.folder import RunDir, RunsDir
 from mgexp.text import aligned, counted, duration, shown
 
@@ -40,17 +40,12 @@ MOST_KEYS = 4
 # --- what is left
 
 
-def seconds_of(gathered: StudyRuns, tasks: Iterable[Task]) -> float:
+def seconds_of(gathered: StudyRuns, tasks: Sequence[Task]) -> float:
     """Estimate the seconds of tasks from the runs so far. 0 where nothing is known."""
     of_rows = _seconds_of_rows(gathered)
-    seconds = 0.0
-    for task in tasks:
-        run = gathered.runs.get((task.row, task.seed))
-        if not task.is_control:
-            seconds += of_rows[task.row]
-        elif run:
-            seconds += run.evaluate_seconds
-    return seconds
+    runs = [gathered.runs.get((task.row, task.seed)) for task in tasks if task.is_control]
+    training = sum(of_rows[task.row] for task in tasks if not task.is_control)
+    return training + sum(run.evaluate_seconds for run in runs if run)
 
 
 def _seconds_of_rows(gathered: StudyRuns) -> dict[str, float]:
@@ -184,7 +179,7 @@ def few_steps_text(study: Study) -> str:
 
 
 @dataclass(frozen=True)
-class Part:
+class ChangedPart:
     """A run folder, a YAML or a file of stored runs that does not fit a row's YAML now, and why."""
 
     row: str
@@ -197,7 +192,7 @@ def changed_parts(
     missing: Collection[tuple[str, int]],
     run_dirs: RunDirs,
     overrides: Sequence[str] = (),
-) -> list[Part]:
+) -> list[ChangedPart]:
     """List what stands in the way of the runs that are missing, which are pairs of a row and a seed.
 
     Every run of a shorter baseline is in the way if its YAML was written for other recipes.
@@ -210,7 +205,7 @@ def changed_parts(
     for row, path in study.yamls.items():
         if row in stale:
             made_for = f"{study.baseline} or {study.budget_rows[row]}"
-            parts.append(Part(row, path, f"was written for another recipe of {made_for}"))
+            parts.append(ChangedPart(row, path, f"was written for another recipe of {made_for}"))
         for seed in range(study.num_seeds(row)) if path.exists() else ():
             if row not in looked_at and (row, seed) not in missing:
                 continue
@@ -225,11 +220,11 @@ def changed_parts(
                     why = f"was trained with {short_path(path)}"
                 if why:
                     state = "finished" if is_finished else "not finished"
-                    parts.append(Part(row, run_dir.root, f"({state}): {why}"))
+                    parts.append(ChangedPart(row, run_dir.root, f"({state}): {why}"))
     return parts
 
 
-def _stored_parts(study: Study, stale: Collection[str]) -> list[Part]:
+def _stored_parts(study: Study, stale: Collection[str]) -> list[ChangedPart]:
     """List the rows of which runs of another recipe are stored in the folder of the study."""
     parts = []
     for place in (study.folder, study.folder / BUDGET):
@@ -243,7 +238,7 @@ def _stored_parts(study: Study, stale: Collection[str]) -> list[Part]:
             ]
             if old:
                 why = f"holds {counted(len(old), 'run')} of {row.name} with an earlier recipe"
-                parts.append(Part(row.name, path, why))
+                parts.append(ChangedPart(row.name, path, why))
     return parts
 
 
@@ -256,12 +251,12 @@ def _changes(run_dir: RunDir, now: Mapping[str, object], is_finished: bool) -> s
         # A finished run is not started again, so it does not matter where its lists were.
         if not (is_finished and key in PLACE_KEYS)
     ]
-    if not keys and any(start["changes"] for start in read_jsonl(run_dir.starts_jsonl)):
+    if not keys and has_override(run_dir):
         return RESUMED_WITH_OVERRIDE
     return listed(keys, MOST_KEYS, "; ")
 
 
-def changed_text(parts: Sequence[Part]) -> str:
+def changed_text(parts: Sequence[ChangedPart]) -> str:
     """Write what does not fit, and what to do with it."""
     return "\n".join(
         [

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from mgexp.config.check import PLACE_KEYS, differing_keys, value_of
 from mgexp.config.load import file_values
-from mgexp.results.load import load_runs
-from mgexp.results.model import Comparison, Row
-from mgexp.results.pages import render_page, write_report
+from mgexp.results.comparison import Comparison, Row
+from mgexp.results.render import render_page, write_report
+from mgexp.results.store import load_runs
 from mgexp.run.folder import RunsDir, find_row_folders
 
 SEED_KEY = "RNG_SEED"

@@ -112,7 +112,7 @@ def test_what_is_wrong_is_said(write, changes, problem):
 
 
 def test_a_folder_without_a_study_says_what_to_write(tmp_path):
-    with pytest.raises(InputError, match=r"study\.yaml does not exist: write the rows, the seeds"):
+    with pytest.raises(InputError, match=r"study\.yaml does not exist: it has the rows, the seeds"):
         read_study(tmp_path)
 
 

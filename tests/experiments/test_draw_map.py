@@ -5,7 +5,7 @@ import pytest
 from draw_map import Cell, draw, table
 from fake_experiments import result
 
-from mgexp.results.model import Pair, Row
+from mgexp.results.comparison import Pair, Row
 
 
 def row(name, scores, **numbers):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from mgexp.multigrid.recipe import LONG_SHORT, Multigrid, Recipe
 from mgexp.multigrid.schedule import build_schedule
 from mgexp.plan.row_schedules import RowSchedule
-from mgexp.results.model import Comparison, Evaluation, Row, Run, row_order
+from mgexp.results.comparison import Comparison, Row, row_order
+from mgexp.results.runs import Evaluation, Run
 
 RECIPE = Recipe(
     clips=8,

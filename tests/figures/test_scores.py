@@ -12,8 +12,8 @@ from mgexp.figures.scores import (
     draw_gains,
     draw_speed_up,
 )
+from mgexp.results.comparison import Pair, Row
 from mgexp.results.estimates import estimate_mean
-from mgexp.results.model import Pair, Row
 
 # --- accuracy over FLOPs, steps and seconds
 

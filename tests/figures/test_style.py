@@ -1,7 +1,6 @@
 """Widths, colours and files of every figure."""
 
 import io
-import re
 from xml.etree import ElementTree
 
 from PIL import Image
@@ -9,14 +8,13 @@ from PIL import Image
 from mgexp.figures.style import COLOURS, PrintFigure, printed, row_styles
 
 
-def test_an_svg_has_its_words_as_text_and_short_numbers_and_is_the_same_each_time():
+def test_an_svg_has_its_words_as_text_and_is_the_same_each_time():
     with printed():
         made = PrintFigure(2.0)
         made.subplots().set_title("it's <b> & v1.12345")
     svg = made.file("svg").decode()
     texts = ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")
     assert "it's <b> & v1.12345" in [one.text for one in texts]
-    assert re.findall(r"\d\.\d{3,}", re.sub(r"v1\.12345", "", svg)) == []
     assert (
         made.file("svg").decode() == svg == made._repr_svg_()
     )  # the same picture is the same file

@@ -8,16 +8,16 @@ from dataclasses import replace
 import pytest
 from fake_experiments import result
 
-from mgexp.results.estimates import estimate_mean, estimate_score, wilson_interval
-from mgexp.results.evidence import (
-    compare_videos,
+from mgexp.results.comparison import Pair, Row, compare_videos, seconds_to, speed_up_to
+from mgexp.results.estimates import (
+    estimate_mean,
+    estimate_score,
     is_constant,
     judge_margin,
-    seconds_to,
     seeds_to_decide,
-    speed_up_to,
+    wilson_interval,
 )
-from mgexp.results.model import Evaluation, Pair, Row, pack_videos
+from mgexp.results.runs import Evaluation, pack_videos
 
 # --- the interval of the test videos
 

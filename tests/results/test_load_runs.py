@@ -9,8 +9,9 @@ import pytest
 from fake_runs import fake_run
 
 from mgexp.errors import InputError
-from mgexp.results.load import (
-    CLOCKS,
+from mgexp.results.comparison import Comparison
+from mgexp.results.runs import CLOCKS
+from mgexp.results.store import (
     export_results,
     load_comparison,
     load_runs,
@@ -18,7 +19,6 @@ from mgexp.results.load import (
     stored_runs,
     write_stored,
 )
-from mgexp.results.model import Comparison
 from mgexp.run.confusion import write_confusion
 from mgexp.run.files import append_jsonl, read_json, write_json
 from mgexp.run.folder import ExperimentsDir

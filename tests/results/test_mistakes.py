@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from fake_runs import fake_run
 
-from mgexp.results.load import load_runs
-from mgexp.results.mistakes import read_mistakes
+from mgexp.results.report import read_mistakes
+from mgexp.results.store import load_runs
 
 
 def test_the_most_confident_mistake_comes_first(tmp_path):

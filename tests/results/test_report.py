@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 
 import numpy as np
 import pytest
 from fake_runs import fake_run, unfinished_run
 from markdown_tables import row, section, tables
 
-from mgexp.results.html import Picture, to_html
-from mgexp.results.load import load_comparison, load_runs
-from mgexp.results.report import render
+from mgexp.results.render import Picture, to_html
+from mgexp.results.report import render_report
+from mgexp.results.store import load_comparison, load_runs
 from mgexp.run.confusion import write_confusion
 from mgexp.run.files import append_jsonl, json_line, read_json, read_jsonl, write_json
 from mgexp.run.folder import RunDir
@@ -25,7 +26,7 @@ def report(tmp_path):
 
     def call(expected_rows=(), names=()):
         comparison = load_comparison(tmp_path).with_class_names(names, tmp_path)
-        return render("runs", comparison, (), expected_rows)
+        return render_report("runs", comparison, (), expected_rows)
 
     return call
 
@@ -246,7 +247,7 @@ TEXT = "# runs\n\n![accuracy & more](figures/accuracy.png)\n\n| row | top-1 |\n|
 def test_the_page_loads_nothing_and_runs_no_script():
     page = to_html(TEXT, [PICTURE])
     assert re.search(r'<td style="text-align: right;">97</td>', page)
-    assert f"src='data:image/svg+xml,{PICTURE.svg.decode()}'" in page
+    assert f'src="data:image/svg+xml;base64,{b64encode(PICTURE.svg).decode()}"' in page
     assert "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\"" in page
     assert "<script" not in page
     assert re.findall(r'(?:src|srcset|href)="(?!data:)[^"]*"', page) == []

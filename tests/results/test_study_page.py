@@ -9,9 +9,10 @@ from fake_experiments import result
 from markdown_tables import row, section, tables
 
 from mgexp.config.study import Study
-from mgexp.results.collect import StudyRuns
-from mgexp.results.model import Comparison, Evaluation, Row, pack_videos
+from mgexp.results.comparison import Comparison, Row
+from mgexp.results.runs import Evaluation, pack_videos
 from mgexp.results.study_page import render_study
+from mgexp.results.study_runs import StudyRuns
 
 PROSE = "# Four rows\n\nIt shows something.\n\n## The data\n\nBars.\n"
 CLOCKS = {

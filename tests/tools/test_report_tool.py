@@ -8,7 +8,7 @@ from fake_runs import fake_run
 from tiny import load_tool
 
 from mgexp.figures.report_figures import load_results
-from mgexp.results.load import load_runs, write_stored
+from mgexp.results.store import load_runs, write_stored
 from mgexp.run.confusion import write_confusion
 from mgexp.run.files import append_jsonl
 from mgexp.run.folder import RunDir, RunsDir

@@ -12,7 +12,7 @@ import pytest
 from run_files import read_lines, torchrun
 from tiny import NUM_TRAIN, NUM_VAL, command, write_config
 
-from mgexp.results.collect import store_runs
+from mgexp.results.store import store_runs
 from mgexp.run.folder import ExperimentsDir, find_runs
 from mgexp.train import evaluate
 

@@ -16,6 +16,7 @@ from tiny import TOOL, data_keys, load_tool, write_config
 from mgexp.config import load
 from mgexp.launch.sweep_state import RunState
 from mgexp.run.environment import num_cores
+from mgexp.run.folder import ExperimentsDir
 
 SWEEP = TOOL.with_name("sweep.py")
 GRID = ("--grid", "SOLVER.BASE_LR=0.005,0.004")
@@ -115,11 +116,11 @@ def test_a_second_call_runs_what_is_missing_with_the_code_of_the_first(
     assert [one["state"] for one in found] == ["finished"] * 2
     assert all(one["step"] == one["total"] == 10 for one in found)
     experiments = tmp_path / "experiments"
-    summary = load_tool("collect").collect(folder / "runs", experiments)
+    record = load_tool("collect").collect(folder / "runs", ExperimentsDir(experiments))
     # The last one has the table of values.
-    assert [path.parent.name for path in summary.reports] == ["group", "group", "runs"]
-    assert summary.collected.added == [run]  # the grid's first value is the row's
-    assert len(summary.collected.not_rows) == 1
+    assert [path.parent.name for path in record["reports"]] == ["group", "group", "runs"]
+    assert record["added"] == [run]  # the grid's first value is the row's
+    assert len(record["not_rows"]) == 1
 
 
 def test_cancel_saves_and_the_next_call_goes_on(rows, folder, finished_run, capfd, monkeypatch):

@@ -1,15 +1,36 @@
-"""Write numbers, names and verdicts as text: what stands in the cells of tables, and behind their filters."""
+"""Write values as text, templates as Markdown, and Markdown as one HTML file with its figures inside.
+
+Python computes the numbers. The templates hold the tables and the words, and name a function of ``FILTERS`` for
+each value: ``{{ pair.difference | points }}``.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from base64 import b64encode
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
 from statistics import fmean, stdev
 
-from mgexp.results.estimates import Estimate, estimate_mean, wilson_interval
-from mgexp.results.evidence import is_constant
-from mgexp.results.model import Pair, Row, Run
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markdown import Markdown
+
+from mgexp.results.comparison import Pair, Row
+from mgexp.results.estimates import (
+    Estimate,
+    estimate_mean,
+    is_constant,
+    judge_margin,
+    wilson_interval,
+)
+from mgexp.results.runs import Run
+from mgexp.run.files import atomic_file, atomic_write_text
+from mgexp.run.folder import RunsDir
 from mgexp.run.other_programs import BUSY_CORES
+from mgexp.text import counted
 
 NONE = "–"
 """Stands for a number that is unknown, because a run is missing or cannot be compared."""
@@ -202,3 +223,161 @@ def to_published(score: float, published: str) -> str:
         return f"the published {published}"
     side = "above" if score > float(published) else "below"
     return f"{distance} points {side} the published {published}"
+
+
+# --- templates
+
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+NUMBER = r"−?[\d,.]+×?"
+BRACKETS = re.compile(rf"\| {NUMBER} \({NUMBER}(–| to ){NUMBER}\) ")
+"""A cell with a number and its range over the seeds or its interval in brackets."""
+IN_BRACKETS = {
+    "–": "In brackets: the lowest and the highest of the seeds.",
+    " to ": "In brackets: the 95 % interval over the seeds.",
+}
+
+FILTERS: Mapping[str, Callable[..., str]] = {
+    "lines": "\n".join,
+    "cell": plain_cell,
+    "counted": counted,
+    "seeds": seeds_cell,
+    "timed_seeds": timed_seeds,
+    "mean": mean_text,
+    "deviation": deviation_text,
+    "half_width": half_width_text,
+    "ratio": ratio_text,
+    "share": share_text,
+    "estimate": estimate_text,
+    "signed": points_text,
+    "points": difference_text,
+    "interval": interval_text,
+    "times": times_text,
+    "test_interval": test_interval_text,
+    "verdict": verdict,
+    "judge": judge_margin,
+    "number": lambda value, decimals=0: f"{value:,.{decimals}f}",
+}
+"""How the templates write a value: ``{{ pair.difference | points }}``."""
+
+
+def section(heading: str, caller: Callable[[], str]) -> str:
+    """Write a section around the contents of a call block. Without contents there is no section."""
+    body = _without_gaps(caller())
+    return "\n".join([f"## {heading}", "", *with_brackets(body.splitlines()), ""]) if body else ""
+
+
+def with_brackets(lines: Sequence[str]) -> list[str]:
+    """Say below the last table among ``lines`` what the brackets behind its numbers mean, if there are any."""
+    brackets = next(filter(None, map(BRACKETS.search, lines)), None)
+    end = max((n for n, line in enumerate(lines, start=1) if line.startswith("| ")), default=0)
+    note = ["", IN_BRACKETS[brackets[1]]] if brackets else []
+    return [*lines[:end], *note, *lines[end:]]
+
+
+def _without_gaps(text: str) -> str:
+    """Leave one empty line where a part that is empty would leave several."""
+    return re.sub(r"\n{3,}", "\n\n", text).strip("\n")
+
+
+def render_page(template: str, pictures: Sequence[Picture] = (), **values: object) -> str:
+    """Render a file of ``TEMPLATES`` as Markdown. ``figures`` has the Markdown of each picture, or else ""."""
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        undefined=StrictUndefined,
+        autoescape=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals["section"] = section
+    environment.filters.update(FILTERS)
+    figures = defaultdict(str, {picture.name: picture.markdown for picture in pictures})
+    text = environment.get_template(template).render(values, figures=figures)
+    return _without_gaps(text) + "\n"
+
+
+def split_prose(prose: str) -> tuple[str, str, str]:
+    """Split what people wrote into the line of the title ("" without one), the opening, and the sections."""
+    before, *sections = re.split(r"^(?=## )", prose, flags=re.MULTILINE)
+    title, _, opening = before.partition("\n")
+    if not title.startswith("# "):
+        title, opening = "", before
+    return title, opening.strip(), "\n\n".join(section.strip() for section in sections)
+
+
+# --- figures and files
+
+
+ASSETS = Path(__file__).parent / "assets"
+RAW_OR_LINK = ("html", "link", "reference", "short_reference", "autolink", "automail")
+"""Markdown that a report never uses. `to_html` switches it off, so names of rows and classes stay plain text."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure as the bytes of its files.
+
+    `caption` is the text below it. `alt` replaces the figure for readers who cannot see it.
+    """
+
+    name: str
+    alt: str
+    caption: str
+    png: bytes
+    svg: bytes
+
+    @property
+    def link(self) -> str:
+        """The path of the PNG file in the folder of the report."""
+        return f"figures/{self.name}.png"
+
+    @property
+    def markdown(self) -> str:
+        """The lines that show it in Markdown."""
+        return f"![{self.alt}]({self.link})\n\n*{self.caption}*"
+
+    @property
+    def html(self) -> str:
+        """The HTML element that contains the figure itself."""
+        source = f"data:image/svg+xml;base64,{b64encode(self.svg).decode()}"
+        return f'<span class="scroll figure"><img alt="{escape(self.alt)}" src="{source}"></span>'
+
+
+def to_html(text: str, pictures: Sequence[Picture]) -> str:
+    """Turn a report in Markdown into a page."""
+    converter = Markdown(extensions=["tables", "sane_lists", "fenced_code"])
+    # Markdown keeps HTML as it is. The name of a class comes from a user's file and could contain a script.
+    converter.preprocessors.deregister("html_block")
+    for name in RAW_OR_LINK:
+        converter.inlinePatterns.deregister(name)
+    body = converter.convert(text)
+    # The Markdown file links to the PNG of a figure. Here the SVG itself replaces the link, so the page is one
+    # file.
+    for picture in pictures:
+        image = f'<img alt="{escape(picture.alt)}" src="{escape(picture.link)}" />'
+        body = body.replace(image, picture.html)
+    body = body.replace("<table>", '<div class="scroll"><table>')
+    body = body.replace("</table>", "</table></div>")
+    title = escape(text.splitlines()[0].removeprefix("# "))
+    page, style = (
+        (ASSETS / name).read_text(encoding="utf-8") for name in ("page.html", "page.css")
+    )
+    return page.format(title=title, style=style, body=body)
+
+
+def write_pictures(folder: RunsDir, pictures: Sequence[Picture]) -> None:
+    """Write the files of figures."""
+    for picture in pictures:
+        folder.figures.mkdir(parents=True, exist_ok=True)
+        for kind, content in (("png", picture.png), ("svg", picture.svg)):
+            with atomic_file(folder.figure(picture.name, kind)) as file:
+                file.write(content)
+
+
+def write_report(place: RunsDir, text: str, pictures: Sequence[Picture] = ()) -> None:
+    """Write report.md with the ``text``, report.html and figures/."""
+    place.root.mkdir(parents=True, exist_ok=True)
+    write_pictures(place, pictures)
+    atomic_write_text(place.report_md, text)
+    atomic_write_text(place.report_html, to_html(text, pictures))

@@ -8,11 +8,9 @@ from dataclasses import replace
 import pytest
 from fake_experiments import result
 
+from mgexp.results.comparison import Pair, Row
 from mgexp.results.estimates import Estimate, estimate_ratio
-from mgexp.results.html import to_html
-from mgexp.results.model import Pair, Row
-from mgexp.results.pages import with_brackets
-from mgexp.results.texts import (
+from mgexp.results.render import (
     deviation_text,
     interval_text,
     mean_text,
@@ -20,8 +18,10 @@ from mgexp.results.texts import (
     ratio_text,
     seeds_text,
     times_text,
+    to_html,
     to_published,
     verdict,
+    with_brackets,
 )
 
 

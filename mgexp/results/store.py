@@ -1,54 +1,45 @@
-"""Read runs from run folders and from runs.jsonl. Write runs.jsonl, and export it to results.csv.
+"""Read and write runs.jsonl, the store of finished runs, decide which runs it takes, and export it to results.csv.
 
-runs.jsonl is the store of finished runs. It lies beside the YAMLs of its rows and keeps what their pages and
-figures need: a few kilobytes for each run.
+runs.jsonl lies beside the YAMLs of its rows and keeps what their pages and figures need: a few kilobytes for each
+run.
 """
 
 from __future__ import annotations
 
-import shlex
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from mgexp.config.check import recipe_digest
-from mgexp.config.load import file_values
+from mgexp.config.check import PLACE_KEYS, differing_keys
+from mgexp.config.load import file_values, flatten, load_config
 from mgexp.config.study import BUDGET, SHORTER_ROWS, STUDY_YAML, read_study, row_yamls
 from mgexp.errors import InputError, raise_problems
-from mgexp.registry import OwnFile
-from mgexp.results.model import (
+from mgexp.results.comparison import Comparison, Row, row_order
+from mgexp.results.runs import (
+    CLOCKS,
     COLUMNS,
-    Comparison,
     Evaluation,
-    Row,
     Run,
     VideoScores,
-    pack_videos,
-    row_order,
+    clock_fields,
+    given_keys,
+    read_run,
 )
-from mgexp.run.confusion import Confusion, read_confusion
+from mgexp.run.confusion import Confusion
 from mgexp.run.files import (
     atomic_write_text,
     json_line,
     lock_file,
-    read_json,
     read_jsonl,
-    short_path,
     understanding,
     write_rows,
 )
-from mgexp.run.folder import METRIC_NAMES, SMOKE_GIVEN, ExperimentsDir, RunDir, RunsDir
+from mgexp.run.folder import ExperimentsDir, RunDir, RunsDir
 
-CLOCKS = (
-    *("train", "steady", "input_wait"),
-    *("evaluate", "precise_bn", "checkpoint", "shape_warmup", "program"),
-)
-"""The clocks of result.json and runs.jsonl. A Run has the field <clock>_seconds for each."""
+WITHOUT_TABLE = ("base", "own_data")
+"""Folders of experiments/ that hold no rows: the shared base files, and files to copy for your own videos."""
 
 
 def load_comparison(folder: Path) -> Comparison:
@@ -58,9 +49,9 @@ def load_comparison(folder: Path) -> Comparison:
     (experiments/quickstart), or only YAMLs. Raises InputError if it holds neither runs nor YAMLs, or if a file
     cannot be understood.
     """
+    # The config.yaml of a run would look like the YAML of a row.
     if RunDir(folder).starts_jsonl.exists():
-        problem = "is the folder of one run: give the folder that holds its row"
-        raise InputError([f"{folder} {problem}"])
+        raise InputError([f"{folder} is the folder of one run: give the folder of its row"])
     if row_yamls(folder):
         shorter = read_stored(RunsDir(folder / BUDGET).stored_jsonl).rows
         stored = replace(read_stored(RunsDir(folder).stored_jsonl), shorter=shorter)
@@ -75,11 +66,8 @@ def _seconds_since(folder: Path) -> datetime | None:
     return read_study(folder).since if (folder / STUDY_YAML).exists() else None
 
 
-# --- run folders
-
-
 def load_runs(folder: Path) -> Comparison:
-    """Read every <row>/seed<N> of `folder` and of its ``BUDGET``. Raises InputError as `load_comparison` does."""
+    """Read every <row>/seed<N> of `folder` and of its ``BUDGET``."""
     rows: list[Row] = []
     shorter = _load_rows(folder / BUDGET)
     # The shorter baselines of a study outside experiments/ are in the folder itself.
@@ -111,130 +99,6 @@ def _load_rows(folder: Path) -> list[Row]:
     raise_problems(problems)
     names = sorted({*runs, *unfinished}, key=row_order)
     return [Row(name, runs[name], unfinished[name]) for name in names]
-
-
-def read_run(run_dir: RunDir) -> Run:
-    """Read the folder of a finished run. Raises InputError if a file in it is not what a run writes."""
-    result = read_json(run_dir.result_json)
-    with understanding(run_dir.result_json):
-        # A run has either top-1 and top-5 or mAP, so the other metrics may be absent. All other values must exist.
-        columns = {name: result["metrics"].get(name) for name in METRIC_NAMES}
-        columns |= _clock_fields(result["seconds"])
-        columns |= {name: result[name] for name in COLUMNS if name not in columns}
-        run = Run(**columns, other_cores=result["other_cores"])
-    with understanding(run_dir.root):
-        starts, values = read_jsonl(run_dir.starts_jsonl), file_values(run_dir.config_yaml)
-        return replace(
-            run,
-            is_smoke=SMOKE_GIVEN in given_keys(starts),
-            command=_command(run_dir, run.experiment, starts, values) if starts else "",
-            environment=_environment(run_dir, starts),
-            evaluations=tuple(map(_evaluation, read_jsonl(run_dir.evaluations_jsonl))),
-            confusion=read_confusion(run_dir.confusion_csv),
-            recipe=recipe_digest(values),
-            videos=_videos(run_dir, run.top1),
-        )
-
-
-def _clock_fields(seconds: Mapping[str, Any]) -> dict[str, Any]:
-    return {f"{clock}_seconds": float(seconds[clock]) for clock in CLOCKS}
-
-
-def given_keys(starts: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the keys that the command lines or grids of ``starts`` gave, with SMOKE_GIVEN for a smoke run.
-
-    ``starts`` are the lines of starts.jsonl.
-    """
-    return [key for start in starts for key in start.get("given", ())]
-
-
-def _command(
-    run_dir: RunDir,
-    experiment: str,
-    starts: Sequence[Mapping[str, Any]],
-    values: Mapping[str, object],
-) -> str:
-    """Return the command that trained a run with the configuration ``values``."""
-    given = given_keys(starts)
-    keys = [key for key in dict.fromkeys(given) if key in values]
-    words = ["python", "tools/run_net.py", "--cfg"]
-    if "/" in experiment:
-        words.append(f"experiments/{experiment}.yaml")
-    else:
-        # The place of a YAML outside experiments/ is unknown. Its copy in the run folder has all keys.
-        words += [short_path(run_dir.config_yaml), "--output", short_path(run_dir.root)]
-    for path in OwnFile.paths_in(starts[0].get("imports") or ""):
-        words += ["--import", short_path(path)]
-    if SMOKE_GIVEN in given:
-        words.append("--smoke")
-    if "RNG_SEED" in keys:
-        words += ["--seed", str(values["RNG_SEED"])]
-    for key in keys:
-        if key != "RNG_SEED":
-            words += [key, str(values[key])]
-    return shlex.join(words)
-
-
-def _environment(run_dir: RunDir, starts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Read the environment of all starts. A value that changed becomes "a, then b"."""
-    environment = read_json(run_dir.environment_json)
-    # A run may resume with other threads or on another machine. Then its seconds belong to no single setting. The
-    # joined text equals no value of another run, so the run is compared with none.
-    latest = dict(environment)
-    for start in starts:
-        for name, value in latest.items():
-            now = start.get(name, value)
-            if now != value:
-                environment[name], latest[name] = f"{environment[name]}, then {now}", now
-    return environment
-
-
-def _evaluation(line: Mapping[str, Any]) -> Evaluation:
-    """Take the fields of an Evaluation from a line of evaluations.jsonl, which has more fields."""
-    # `Run.score` chooses in the same way.
-    score = line["map"] if line.get("top1") is None else line["top1"]
-    names = {field.name for field in fields(Evaluation)} - {"score", "train_flops"}
-    values = {name: line[name] for name in names}
-    return Evaluation(score=score, train_flops=line.get("train_flops"), **values)
-
-
-@dataclass(frozen=True)
-class Predictions:
-    """The scores of the final evaluation: ``videos`` are absolute paths, and ``scores`` is (videos, classes)."""
-
-    videos: tuple[str, ...]
-    labels: np.ndarray[Any, np.dtype[np.int64]]
-    scores: np.ndarray[Any, np.dtype[np.float32]]
-
-    @property
-    def predicted(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """The class with the highest score of each video."""
-        classes: np.ndarray[Any, np.dtype[np.int64]] = self.scores.argmax(axis=1)
-        return classes
-
-
-def read_predictions(run_dir: RunDir, top1: float | None) -> Predictions | None:
-    """Read the file with the scores that gave the final top-1. Return None without one, or with several labels."""
-    # A run may have been evaluated again with other views, so there may be several files.
-    for path in sorted(run_dir.root.glob(run_dir.scores("*_forward").name)):
-        with np.load(path, allow_pickle=False) as file:
-            videos, labels, scores = file["videos"], file["labels"], file["scores"]
-        if labels.ndim > 1:
-            return None
-        predictions = Predictions(tuple(map(str, videos)), labels, scores)
-        accuracy = 100 * (predictions.predicted == labels).mean()
-        if top1 is not None and abs(accuracy - top1) < 1e-6:
-            return predictions
-    return None
-
-
-def _videos(run_dir: RunDir, top1: float | None) -> VideoScores | None:
-    """Read which videos were classified correctly. Return None where `read_predictions` has nothing."""
-    predictions = read_predictions(run_dir, top1)
-    if predictions is None:
-        return None
-    correct = (predictions.predicted == predictions.labels).tolist()
-    return pack_videos(dict(zip(predictions.videos, correct, strict=True)))
 
 
 # --- runs.jsonl
@@ -278,7 +142,7 @@ def read_stored(path: Path) -> Comparison:
         for line in lines:
             confusion, videos = line["confusion"], line["videos"]
             run = Run(
-                **{**line["result"], **_clock_fields(line["seconds"])},
+                **{**line["result"], **clock_fields(line["seconds"])},
                 environment=line["environment"],
                 evaluations=tuple(Evaluation(**values) for values in line["evaluations"]),
                 confusion=confusion and Confusion(tuple(map(tuple, confusion["counts"]))),
@@ -327,3 +191,92 @@ def export_results(experiments: ExperimentsDir) -> None:
         # Four decimals keep 0.1 ms and 0.0001 percent.
         lines.append([round(v, 4) if isinstance(v, float) else v for v in values])
     write_rows(experiments.results_csv, lines)
+
+
+# --- which runs are stored
+
+
+RESUMED_WITH_OVERRIDE = "was resumed with --override"
+
+
+@dataclass
+class Collected:
+    """The result of `store_runs`: what it did with each run folder.
+
+    Runs of `own` belong to a YAML that is no row of experiments/, or are smoke runs; they get a report alone. Runs
+    of `skipped` were stored already, or a newer run of their seed was. Runs of `not_rows` were given other values
+    than their YAML has, by the command line or a grid. Runs of `refused` have an error.
+    """
+
+    added: list[Path] = field(default_factory=list)
+    own: list[Path] = field(default_factory=list)
+    skipped: list[Path] = field(default_factory=list)
+    unfinished: list[Path] = field(default_factory=list)
+    not_rows: dict[Path, list[str]] = field(default_factory=dict)
+    refused: dict[Path, list[str]] = field(default_factory=dict)
+
+
+def store_runs(run_dirs: Sequence[RunDir], experiments: ExperimentsDir) -> Collected:
+    """Store each finished run of a row beside its YAML, and export results.csv. May be called again at any time.
+
+    A run may have another configuration than its YAML. It is "not a row" if the command line or a grid asked for
+    the difference, and it is refused otherwise.
+    """
+    done = Collected()
+    new: defaultdict[Path, dict[str, dict[int, Run]]] = defaultdict(lambda: defaultdict(dict))
+    for run_dir in run_dirs:
+        if not run_dir.result_json.exists():
+            done.unfinished.append(run_dir.root)
+            continue
+        try:
+            run = read_run(run_dir)
+            yaml = experiments.root / f"{run.experiment}.yaml"
+            path = RunsDir(yaml.parent).stored_jsonl
+            is_without_table = run.experiment.partition("/")[0] in WITHOUT_TABLE
+            if run.is_smoke or is_without_table or not yaml.exists():
+                done.own.append(run_dir.root)
+                continue
+            earlier = {**read_stored(path).row(yaml.stem).runs, **new[path][yaml.stem]}
+            if run.seed in earlier and earlier[run.seed].finished_at >= run.finished_at:
+                done.skipped.append(run_dir.root)
+                continue
+            # The table promises that each number comes from the YAML beside it. So compare the run with the YAML
+            # of today, and not with that of the day on which the run started.
+            values = dict(flatten(load_config(yaml)))
+            differing = differences(file_values(run_dir.config_yaml), values)
+            given = given_keys(read_jsonl(run_dir.starts_jsonl))
+            asked_for = [differing[key] for key in differing if key in given]
+            problems = [*differing.values()]
+            if has_override(run_dir):
+                problems.append(RESUMED_WITH_OVERRIDE)
+        except InputError as error:
+            done.refused[run_dir.root] = list(error.problems)
+            continue
+        # A difference that was asked for explains all others, so it comes before `problems`.
+        if asked_for:
+            done.not_rows[run_dir.root] = asked_for
+        elif problems:
+            done.refused[run_dir.root] = problems
+        else:
+            new[path][yaml.stem][run.seed] = run
+            done.added.append(run_dir.root)
+    if done.added:
+        for path, rows in new.items():
+            if any(rows.values()):
+                add_to_store(path, [Row(name, runs) for name, runs in rows.items()])
+        export_results(experiments)
+    return done
+
+
+def differences(run: Mapping[str, object], yaml: Mapping[str, object]) -> dict[str, str]:
+    """Write a sentence for each key that differs and can change a result. The configurations are flat."""
+    return {
+        key: f"{key}: the run had {ours!r}, its YAML now says {theirs!r}"
+        for key, ours, theirs in differing_keys(run, yaml)
+        if key not in PLACE_KEYS or theirs != ""
+    }
+
+
+def has_override(run_dir: RunDir) -> bool:
+    """Return whether a run has steps of several configurations. config.yaml has one set of values."""
+    return any(start["changes"] for start in read_jsonl(run_dir.starts_jsonl))

@@ -1,225 +1,27 @@
-"""The one model of results: a run, a row (its runs by seed), a pair of rows, and all rows of a folder.
-
-Reports, tables and figures are made from these classes. The seconds of training go from the result.json of a run
-through `load.read_run` into `Run.train_seconds`, through `Pair.speed_up` into an estimate over the seeds, and from
-there through the filters of `pages` into a template.
-"""
+"""Rows (their runs by seed), pairs of rows, and all rows of a folder, with the numbers that compare them."""
 
 from __future__ import annotations
 
-import hashlib
-import os
-import re
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from operator import attrgetter
-from statistics import fmean
-from typing import Any
+from statistics import fmean, median_high, median_low
 
 import numpy as np
 
 from mgexp.errors import InputError
-from mgexp.results.estimates import Estimate, estimate_mean, estimate_ratio, estimate_score
+from mgexp.results.estimates import Z_95, Estimate, estimate_mean, estimate_ratio, estimate_score
+from mgexp.results.runs import Evaluation, Run
 from mgexp.run.confusion import Confusion, sum_confusions
 from mgexp.run.folder import METRIC_NAMES
-from mgexp.run.other_programs import is_busy
 
 BASELINE = "baseline"
 COARSE_CONTROL = "coarse"
 """The control that trains only at the coarsest shape. It is not a way to train, so tables keep it apart."""
 ROW_ORDER = (BASELINE, "short", "long", "long_short")
-
-
-# --- a run
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """A line of evaluations.jsonl. `score` is percent: top-1, or mAP where there is no top-1."""
-
-    step: int
-    train_seconds: float
-    score: float
-    views: int
-    num_videos: int
-    full_protocol: bool
-    frame_order: str
-    train_flops: int | None = None
-    """The training FLOPs until it. None for a run of an earlier version, and for an evaluation alone."""
-
-
-@dataclass(frozen=True)
-class VideoScores:
-    """Which validation videos a run classified correctly in its final evaluation.
-
-    ``bits`` has a bit for each video in the order of their paths, as hexadecimal digits; the last byte may have
-    bits to spare. ``names_hash`` identifies the list of paths below their common folder, wherever that lies. Two
-    runs are compared only over the same list.
-    """
-
-    num_videos: int
-    names_hash: str
-    bits: str
-
-    @property
-    def correct(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        packed = np.frombuffer(bytes.fromhex(self.bits), np.uint8)
-        return np.unpackbits(packed, count=self.num_videos).astype(bool)
-
-
-def pack_videos(correct: Mapping[str, bool]) -> VideoScores:
-    """Pack whether each video, by its absolute path, was classified correctly."""
-    paths = sorted(correct)
-    packed = np.packbits(np.array([correct[path] for path in paths], bool))
-    start = len(os.path.commonpath([os.path.dirname(path) for path in paths]))  # noqa: PTH120 (text)
-    digest = hashlib.sha256("\n".join(path[start:] for path in paths).encode()).hexdigest()
-    return VideoScores(len(paths), digest[:16], packed.tobytes().hex())
-
-
-@dataclass(frozen=True)
-class Run:
-    """A finished execution of a row. The fields without a default are the columns of results.csv, in order.
-
-    Accuracies are percent. A metric that the task does not have is None. `train_seconds` includes the waiting for
-    input and the first use of each shape. `steady_seconds` leaves out the first uses.
-    """
-
-    experiment: str
-    row: str
-    seed: int
-    top1: float | None
-    top5: float | None
-    map: float | None
-    steps: int
-    epochs: float
-    clips_seen: int
-    train_flops: float
-    train_seconds: float
-    steady_seconds: float
-    input_wait_seconds: float
-    program_seconds: float
-    device: str
-    precision: str
-    num_train_videos: int
-    commit: str
-    date: str
-    evaluate_seconds: float = 0.0
-    precise_bn_seconds: float = 0.0
-    checkpoint_seconds: float = 0.0
-    shape_warmup_seconds: float = 0.0
-    environment: Mapping[str, Any] = field(default_factory=dict)
-    evaluations: tuple[Evaluation, ...] = ()
-    confusion: Confusion | None = None
-    other_cores: float | None = None
-    """The mean number of this process's cores that other programs kept busy. None where it is unknown."""
-    recipe: str = ""
-    """A digest of the configuration, see `mgexp.config.check.recipe_digest`. "" where it is unknown."""
-    videos: VideoScores | None = None
-    is_untimed: bool = False
-    """Whether its study says that its seconds do not count."""
-    is_smoke: bool = False
-    """Whether the run was started with --smoke. Its accuracy then says nothing. runs.jsonl has no such runs."""
-    command: str = ""
-    """The command that trained it. "" where it is unknown, as in runs.jsonl."""
-
-    def __post_init__(self) -> None:
-        # Runs are sorted by their ends, and moments without a time zone have no order.
-        if self.finished_at.tzinfo is None:
-            raise ValueError(f"the date {self.date} has no time zone")
-
-    @property
-    def num_test_videos(self) -> int | None:
-        """The number of videos of the final evaluation. None where it is unknown."""
-        final = [each for each in self.curve if each.full_protocol]
-        return final[-1].num_videos if final else None
-
-    @property
-    def score(self) -> float:
-        """Final top-1 (mAP where there is no top-1) in percent."""
-        score = self.map if self.top1 is None else self.top1
-        if score is None:
-            raise InputError([f"{self.experiment}: result.json holds neither top1 nor map"])
-        return score
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """The experiment and the seed, which name the run."""
-        return self.experiment, self.seed
-
-    @property
-    def score_setting(self) -> tuple[str, int]:
-        """What two runs must share before their scores are compared."""
-        # Another device or number of threads adds up in another order, which moves a score as another seed does.
-        return self.precision, self.num_train_videos
-
-    @property
-    def setting(self) -> tuple[object, ...]:
-        """What two runs must share before their seconds are compared."""
-        threads, torch = self.environment.get("threads"), self.environment.get("torch")
-        return *self.score_setting, self.device, threads, torch, self.commit
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether other programs worked beside it."""
-        return is_busy(self.other_cores or 0.0)
-
-    @property
-    def is_timed(self) -> bool:
-        """Whether its seconds count."""
-        return not self.is_untimed and not self.is_busy
-
-    @property
-    def finished_at(self) -> datetime:
-        return datetime.fromisoformat(self.date)
-
-    @property
-    def short_commit(self) -> str:
-        """The first seven digits of the commit, and "-dirty" where files had changed."""
-        return re.sub(r"^([0-9a-f]{7})[0-9a-f]{33}", r"\1", self.commit)
-
-    @property
-    def rest_seconds(self) -> float:
-        """The seconds outside training, evaluation, precise BN and checkpoints, such as start-up."""
-        training = self.train_seconds + self.evaluate_seconds
-        return self.program_seconds - (training + self.precise_bn_seconds + self.checkpoint_seconds)
-
-    @property
-    def steady_flops_per_second(self) -> float:
-        return self.train_flops / self.steady_seconds
-
-    def flops_at(self, evaluation: Evaluation) -> float | None:
-        """Return the training FLOPs until an evaluation. None if they are unknown."""
-        return self.train_flops if evaluation.step == self.steps else evaluation.train_flops
-
-    @property
-    def curve(self) -> tuple[Evaluation, ...]:
-        """The evaluations of the plain videos, in the order of time."""
-        plain = [each for each in self.evaluations if each.frame_order == "forward"]
-        # The clock of training stands still during evaluations, so two of them can have the same time.
-        return tuple(sorted(plain, key=lambda each: (each.train_seconds, each.full_protocol)))
-
-    def control(self, frame_order: str) -> tuple[Evaluation, Evaluation] | None:
-        """Return the last evaluation with that order of frames, and the plain one of the same protocol."""
-        protocol = attrgetter("step", "full_protocol", "num_videos", "views")
-        plain = {protocol(evaluation): evaluation for evaluation in self.curve}
-        pairs = [
-            (evaluation, plain[protocol(evaluation)])
-            for evaluation in self.evaluations
-            if evaluation.frame_order == frame_order and protocol(evaluation) in plain
-        ]
-        # A run may have been evaluated several times. The protocol begins with the step, so `max` takes the last.
-        return max(pairs, key=lambda pair: protocol(pair[0]), default=None)
-
-
-COLUMNS = tuple(
-    column.name
-    for column in fields(Run)
-    if column.default is MISSING and column.default_factory is MISSING
-)
-"""The columns of results.csv, in order."""
 
 
 # --- a row, and a pair of rows
@@ -298,7 +100,6 @@ class Pair:
 
     @property
     def turned(self) -> Pair:
-        """The base compared with the row."""
         return Pair(self.base, self.own)
 
     def only(self, seeds: Collection[int]) -> Pair:
@@ -320,7 +121,7 @@ class Pair:
         return estimate_mean([run.score - base.score for run, base in self.runs])
 
     def ratio(self, name: str) -> Estimate | None:
-        """Divide the number ``name`` of the base by that of the row. None without a seed to compare."""
+        """Divide the number ``name`` of the base by that of the row."""
         return estimate_ratio([getattr(base, name) / getattr(run, name) for run, base in self.runs])
 
     @property
@@ -382,13 +183,10 @@ class Comparison:
         """Mark the runs that ended before ``moment``: their seconds do not count. None changes nothing."""
         if moment is None:
             return self
-        return self.with_runs(
-            lambda run: replace(run, is_untimed=run.is_untimed or run.finished_at < moment)
-        )
+        return self.with_runs(lambda run: replace(run, is_untimed=run.finished_at < moment))
 
     @property
     def all_rows(self) -> tuple[Row, ...]:
-        """The rows and the shorter baselines."""
         return (*self.rows, *self.shorter)
 
     @property
@@ -398,7 +196,6 @@ class Comparison:
 
     @property
     def num_train_videos(self) -> Mapping[str, set[int]]:
-        """The numbers of training videos of each row's runs."""
         return {row.name: {run.num_train_videos for run in row.runs.values()} for row in self.rows}
 
     @cached_property
@@ -407,7 +204,6 @@ class Comparison:
 
     @cached_property
     def runs(self) -> tuple[Run, ...]:
-        """Every finished run of the rows."""
         return tuple(run for row in self.rows for run in row.runs.values())
 
     def row(self, name: str) -> Row:
@@ -458,3 +254,97 @@ class Comparison:
             problem = f"its runs have {self.num_classes} classes or more, but {num} have a name"
             raise InputError([f"{where}: {problem}"])
         return named
+
+
+# --- single videos
+
+
+@dataclass(frozen=True)
+class VideoDifference:
+    """The difference in points over all videos of all pairs, with an interval over videos and seeds.
+
+    Of the videos on which the two runs of a pair differ, only the row was right on ``num_gained``, and only the
+    base on ``num_lost``. ``num_videos`` counts the videos of all pairs.
+    """
+
+    seeds: tuple[int, ...]
+    mean: float
+    interval: tuple[float, float]
+    num_gained: int
+    num_lost: int
+    num_videos: int
+
+
+def compare_videos(pair: Pair) -> VideoDifference | None:
+    """Compare a pair of rows video by video. Return None if no seed has the scores of both.
+
+    Half the interval is the root of two squares. One is that of Student's t over seeds; one seed has none. The
+    other is that of the normal distribution over videos, each with its mean over the seeds of its list, because a
+    video that is hard for one seed is hard for the others. Seeds of other folds have other lists. If no video of
+    n tells the rows apart, the interval is that of a share of 0 of n: ±300/n points (rule of three: Hanley and
+    Lippman-Hand, JAMA 249, 1983).
+    """
+    lists: defaultdict[str, list[np.ndarray]] = defaultdict(list)
+    seeds = []
+    for run, base in pair.runs:
+        if run.videos and base.videos and run.videos.names_hash == base.videos.names_hash:
+            own, other = run.videos.correct, base.videos.correct
+            lists[run.videos.names_hash].append(own.astype(np.int8) - other.astype(np.int8))
+            seeds.append(run.seed)
+    if not seeds:
+        return None
+    every = [difference for differences in lists.values() for difference in differences]
+    over_seeds = estimate_mean([100 * float(difference.mean()) for difference in every])
+    assert over_seeds is not None
+    of_seeds = over_seeds.interval[1] - over_seeds.mean if over_seeds.interval else 0.0
+    # The variance of the mean over all seeds, from the videos of each list.
+    variance = sum(
+        (len(differences) / len(every)) ** 2
+        * float(np.mean(differences, axis=0).var())
+        / len(differences[0])
+        for differences in lists.values()
+    )
+    half = math.hypot(of_seeds, 100 * Z_95 * math.sqrt(variance))
+    if not any(difference.any() for difference in every):
+        half = 300 / sum(len(of_list[0]) for of_list in lists.values())
+    return VideoDifference(
+        seeds=tuple(seeds),
+        mean=over_seeds.mean,
+        interval=(max(-100.0, over_seeds.mean - half), min(100.0, over_seeds.mean + half)),
+        num_gained=sum(int((difference > 0).sum()) for difference in every),
+        num_lost=sum(int((difference < 0).sum()) for difference in every),
+        num_videos=sum(len(difference) for difference in every),
+    )
+
+
+# --- time to target
+
+
+def first_at(run: Run, target: float) -> Evaluation | None:
+    """Return the first evaluation of a run whose score is at least ``target`` percent. None if it never is."""
+    return next((evaluation for evaluation in run.curve if evaluation.score >= target), None)
+
+
+def seconds_to(run: Run, target: float) -> float:
+    """Return the training seconds until the score first reaches ``target``, infinity for a miss."""
+    first = first_at(run, target)
+    return math.inf if first is None else first.train_seconds
+
+
+def flops_to(run: Run, target: float) -> float | None:
+    """Return the training FLOPs until the score first reaches ``target``, infinity for a miss. None if unknown."""
+    first = first_at(run, target)
+    return math.inf if first is None else run.flops_at(first)
+
+
+def speed_up_to(pair: Pair, cost: Callable[[Run], float]) -> float | None:
+    """Return the median over pairs of the base's cost of the target divided by the row's. A miss costs ∞.
+
+    Of an even number of pairs, take the geometric mean of the middle two: then the ratio the other way round is
+    the inverse. A pair in which neither reaches the target says nothing and is left out. Return None without a
+    pair, and where the middle two are 0 and ∞.
+    """
+    both = [(cost(run), cost(base)) for run, base in pair.runs]
+    ratios = [base / own for own, base in both if min(own, base) < math.inf]
+    middle = (median_low(ratios), median_high(ratios)) if ratios else (0.0, math.inf)
+    return None if middle == (0.0, math.inf) else math.sqrt(math.prod(middle))

@@ -8,7 +8,7 @@ import pytest
 from fake_experiments import experiments_with, result
 from markdown_tables import section, tables
 
-from mgexp.results.page import main, render
+from mgexp.results.experiments_page import main, render_experiments
 from mgexp.run.folder import ExperimentsDir
 
 OVER_BASE = "_BASE_: ../base/small.yaml\n"
@@ -26,7 +26,7 @@ def page(tmp_path):
 
     def make(yamls, *results, published=""):
         root = tmp_path / "experiments"
-        return render(experiments_with(root, yamls, *results, published=published))
+        return render_experiments(experiments_with(root, yamls, *results, published=published))
 
     return make
 
@@ -139,6 +139,6 @@ def test_bad_files_are_one_message_and_the_page_stays(tmp_path, capsys):
 
 
 def test_the_page_of_this_repository_is_what_its_files_say():
-    """Else run: python -m mgexp.results.page"""
+    """Else run: python -m mgexp.results.experiments_page"""
     experiments = ExperimentsDir(Path(__file__).parents[2] / "experiments")
-    assert experiments.readme_md.read_text(encoding="utf-8") == render(experiments)
+    assert experiments.readme_md.read_text(encoding="utf-8") == render_experiments(experiments)

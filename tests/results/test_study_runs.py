@@ -15,8 +15,8 @@ from tiny import write_config
 
 from mgexp.config.study import Study
 from mgexp.plan.row_schedules import load_flops
-from mgexp.results.collect import differences, gather_runs, store_gathered, store_runs
-from mgexp.results.load import read_stored
+from mgexp.results.store import differences, read_stored, store_runs
+from mgexp.results.study_runs import gather_runs, store_gathered
 from mgexp.results.study_state import new_budgets
 from mgexp.run.files import append_jsonl, lock_file
 from mgexp.run.folder import ExperimentsDir, RunDir, RunsDir, find_runs
@@ -78,7 +78,7 @@ def test_keys_without_effect_may_differ_and_tuples_equal_lists():
 
 def test_a_key_that_is_newer_than_a_run_has_its_default_there():
     assert list(differences({}, {"AUG.COLOR_JITTER": 0.0})) == []
-    (problem,) = differences({}, {"AUG.COLOR_JITTER": 0.4})
+    (problem,) = differences({}, {"AUG.COLOR_JITTER": 0.4}).values()
     assert "AUG.COLOR_JITTER: the run had 0.0" in problem
     assert len([*differences({"NO.LONGER": 1}, {})]) == 1
     # A YAML may leave the lists to the command line.
@@ -104,7 +104,7 @@ def test_a_run_that_was_given_other_values_is_no_row(append, runs):
     done, lines = append(baseline=OTHER_YAML)
     assert (done.added, done.refused, lines) == ([], {}, None)
     (problem,) = done.not_rows[run.root]
-    assert "TRAIN.BATCH_SIZE: it was given 8, its YAML says 16" in problem
+    assert "TRAIN.BATCH_SIZE: the run had 8, its YAML now says 16" in problem
 
 
 def test_smoke_runs_and_runs_of_own_videos_or_of_no_yaml_are_own_rows(append, runs, tmp_path):
@@ -138,8 +138,8 @@ ADD = """
 import sys
 from pathlib import Path
 from fake_experiments import result
-from mgexp.results.load import add_to_store
-from mgexp.results.model import Row
+from mgexp.results.store import add_to_store
+from mgexp.results.comparison import Row
 seed = int(sys.argv[2])
 add_to_store(Path(sys.argv[1]), [Row("long", {seed: result("q/long", seed)})])
 """

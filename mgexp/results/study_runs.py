@@ -1,128 +1,25 @@
-"""Decide which finished runs are rows, store them, and gather the runs of a study."""
+"""Gather the finished runs of a study from runs.jsonl and from run folders, and store them."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from mgexp.config.check import PLACE_KEYS, differing_keys, recipe_digest
+from mgexp.config.check import recipe_digest
 from mgexp.config.load import file_values, flatten, load_config
 from mgexp.config.study import BUDGET, Study
-from mgexp.errors import InputError
-from mgexp.results.load import add_to_store, export_results, given_keys, read_run, read_stored
-from mgexp.results.model import BASELINE, COARSE_CONTROL, Comparison, Pair, Row, Run
-from mgexp.results.rows import WITHOUT_TABLE
-from mgexp.run.files import read_jsonl
-from mgexp.run.folder import ExperimentsDir, RunDir, RunsDir
-
-RESUMED_WITH_OVERRIDE = "was resumed with --override; train it again"
-
-
-@dataclass
-class Collected:
-    """The result of `store_runs`: what it did with each run folder.
-
-    Runs of `own` belong to a YAML that is no row of experiments/, or are smoke runs; they get a report alone. Runs
-    of `skipped` were stored already, or a newer run of their seed was. Runs of `not_rows` were given other values
-    than their YAML has, by the command line or a grid. Runs of `refused` have an error.
-    """
-
-    added: list[Path] = field(default_factory=list)
-    own: list[Path] = field(default_factory=list)
-    skipped: list[Path] = field(default_factory=list)
-    unfinished: list[Path] = field(default_factory=list)
-    not_rows: dict[Path, list[str]] = field(default_factory=dict)
-    refused: dict[Path, list[str]] = field(default_factory=dict)
-
-
-def store_runs(run_dirs: Sequence[RunDir], experiments: ExperimentsDir) -> Collected:
-    """Store each finished run of a row beside its YAML, and export results.csv. May be called again at any time.
-
-    A run may have another configuration than its YAML. It is "not a row" if the command line or a grid asked for
-    the difference, and it is refused otherwise.
-    """
-    done = Collected()
-    new: defaultdict[Path, dict[str, dict[int, Run]]] = defaultdict(lambda: defaultdict(dict))
-    for run_dir in run_dirs:
-        if not run_dir.result_json.exists():
-            done.unfinished.append(run_dir.root)
-            continue
-        try:
-            run = read_run(run_dir)
-            yaml = experiments.root / f"{run.experiment}.yaml"
-            path = RunsDir(yaml.parent).stored_jsonl
-            is_without_table = run.experiment.partition("/")[0] in WITHOUT_TABLE
-            if run.is_smoke or is_without_table or not yaml.exists():
-                done.own.append(run_dir.root)
-                continue
-            earlier = {**read_stored(path).row(yaml.stem).runs, **new[path][yaml.stem]}
-            if run.seed in earlier and earlier[run.seed].finished_at >= run.finished_at:
-                done.skipped.append(run_dir.root)
-                continue
-            # The table promises that each number comes from the YAML beside it. So compare the run with the YAML
-            # of today, and not with that of the day on which the run started.
-            values = dict(flatten(load_config(yaml)))
-            asked_for = _asked_for(run_dir, values)
-            problems = differences(file_values(run_dir.config_yaml), values) + _overrides(run_dir)
-        except InputError as error:
-            done.refused[run_dir.root] = list(error.problems)
-            continue
-        # A difference that was asked for explains all others, so it comes before `problems`.
-        if asked_for:
-            done.not_rows[run_dir.root] = asked_for
-        elif problems:
-            done.refused[run_dir.root] = problems
-        else:
-            new[path][yaml.stem][run.seed] = run
-            done.added.append(run_dir.root)
-    if done.added:
-        for path, rows in new.items():
-            if any(rows.values()):
-                add_to_store(path, [Row(name, runs) for name, runs in rows.items()])
-        export_results(experiments)
-    return done
-
-
-def _asked_for(run_dir: RunDir, yaml: Mapping[str, object]) -> list[str]:
-    """List the differences to the YAML that the command line or a grid asked for."""
-    given = given_keys(read_jsonl(run_dir.starts_jsonl))
-    return [
-        f"{key}: it was given {ours!r}, its YAML says {theirs!r}"
-        for key, ours, theirs in _differing(file_values(run_dir.config_yaml), yaml)
-        if key in given
-    ]
-
-
-def _differing(
-    run: Mapping[str, object], experiment: Mapping[str, object]
-) -> list[tuple[str, object, object]]:
-    """List (key, value of the run, value of the YAML) for each key that can change a result."""
-    return [
-        (key, ours, theirs)
-        for key, ours, theirs in differing_keys(run, experiment)
-        if key not in PLACE_KEYS or theirs != ""
-    ]
-
-
-def differences(run: Mapping[str, object], experiment: Mapping[str, object]) -> list[str]:
-    """Write a sentence for each key that differs and can change a result. The configurations are flat."""
-    return [
-        f"{key}: the run had {ours!r}, its YAML now says {theirs!r}; train it again"
-        for key, ours, theirs in _differing(run, experiment)
-    ]
-
-
-def _overrides(run_dir: RunDir) -> list[str]:
-    """Say whether a run has steps of several configurations. config.yaml has one set of values."""
-    starts = read_jsonl(run_dir.starts_jsonl)
-    has_changed = any(start["changes"] for start in starts)
-    return [f"{run_dir.starts_jsonl}: {RESUMED_WITH_OVERRIDE}"] if has_changed else []
-
-
-# --- the runs of a study
+from mgexp.results.comparison import BASELINE, COARSE_CONTROL, Comparison, Pair, Row
+from mgexp.results.runs import Run, read_run
+from mgexp.results.store import (
+    RESUMED_WITH_OVERRIDE,
+    add_to_store,
+    differences,
+    has_override,
+    read_stored,
+)
+from mgexp.run.folder import RunDir, RunsDir
 
 
 @dataclass(frozen=True)
@@ -233,8 +130,10 @@ def _problems(run_dir: RunDir, run: Run, seed: int, values: Mapping[str, object]
     if run.seed != seed:
         problems.append(f"its result.json has seed {run.seed}, not {seed}")
     if run.recipe != recipe_digest(values):
-        problems += differences(file_values(run_dir.config_yaml), values)
-    return problems + _overrides(run_dir)
+        problems += differences(file_values(run_dir.config_yaml), values).values()
+    if has_override(run_dir):
+        problems.append(RESUMED_WITH_OVERRIDE)
+    return problems
 
 
 def store_gathered(gathered: StudyRuns, class_names: tuple[str, ...]) -> StudyRuns:

@@ -1,0 +1,333 @@
+"""A finished run: its numbers, its evaluations and its predictions, read from its folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
+from datetime import datetime
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+from mgexp.config.check import recipe_digest
+from mgexp.config.load import file_values
+from mgexp.registry import OwnFile
+from mgexp.run.confusion import Confusion, read_confusion
+from mgexp.run.files import read_json, read_jsonl, short_path, understanding
+from mgexp.run.folder import METRIC_NAMES, SMOKE_GIVEN, RunDir
+from mgexp.run.other_programs import is_busy
+
+CLOCKS = (
+    *("train", "steady", "input_wait"),
+    *("evaluate", "precise_bn", "checkpoint", "shape_warmup", "program"),
+)
+"""The clocks of result.json and runs.jsonl. A Run has the field <clock>_seconds for each."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A line of evaluations.jsonl. `score` is percent: top-1, or mAP where there is no top-1."""
+
+    step: int
+    train_seconds: float
+    score: float
+    views: int
+    num_videos: int
+    full_protocol: bool
+    frame_order: str
+    train_flops: int | None = None
+    """The training FLOPs until it. None for a run of an earlier version, and for an evaluation alone."""
+
+
+@dataclass(frozen=True)
+class VideoScores:
+    """Which validation videos a run classified correctly in its final evaluation.
+
+    ``bits`` has a bit for each video in the order of their paths, as hexadecimal digits; the last byte may have
+    bits to spare. ``names_hash`` identifies the list of paths below their common folder, wherever that lies. Two
+    runs are compared only over the same list.
+    """
+
+    num_videos: int
+    names_hash: str
+    bits: str
+
+    @property
+    def correct(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        packed = np.frombuffer(bytes.fromhex(self.bits), np.uint8)
+        return np.unpackbits(packed, count=self.num_videos).astype(bool)
+
+
+def pack_videos(correct: Mapping[str, bool]) -> VideoScores:
+    """Pack whether each video, by its absolute path, was classified correctly."""
+    paths = sorted(correct)
+    packed = np.packbits(np.array([correct[path] for path in paths], bool))
+    start = len(os.path.commonpath([os.path.dirname(path) for path in paths]))  # noqa: PTH120 (text)
+    digest = hashlib.sha256("\n".join(path[start:] for path in paths).encode()).hexdigest()
+    return VideoScores(len(paths), digest[:16], packed.tobytes().hex())
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished execution of a row. The fields without a default are the columns of results.csv, in order.
+
+    Accuracies are percent. A metric that the task does not have is None. `train_seconds` includes the waiting for
+    input and the first use of each shape. `steady_seconds` leaves out the first uses.
+    """
+
+    experiment: str
+    row: str
+    seed: int
+    top1: float | None
+    top5: float | None
+    map: float | None
+    steps: int
+    epochs: float
+    clips_seen: int
+    train_flops: float
+    train_seconds: float
+    steady_seconds: float
+    input_wait_seconds: float
+    program_seconds: float
+    device: str
+    precision: str
+    num_train_videos: int
+    commit: str
+    date: str
+    evaluate_seconds: float = 0.0
+    precise_bn_seconds: float = 0.0
+    checkpoint_seconds: float = 0.0
+    shape_warmup_seconds: float = 0.0
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    evaluations: tuple[Evaluation, ...] = ()
+    confusion: Confusion | None = None
+    other_cores: float | None = None
+    """The mean number of this process's cores that other programs kept busy. None where it is unknown."""
+    recipe: str = ""
+    """A digest of the configuration, see `mgexp.config.check.recipe_digest`. "" where it is unknown."""
+    videos: VideoScores | None = None
+    is_untimed: bool = False
+    """Whether its study says that its seconds do not count."""
+    is_smoke: bool = False
+    """Whether the run was started with --smoke. Its accuracy then says nothing. runs.jsonl has no such runs."""
+    command: str = ""
+    """The command that trained it. "" where it is unknown, as in runs.jsonl."""
+
+    def __post_init__(self) -> None:
+        # Runs are sorted by their ends, and moments without a time zone have no order.
+        if self.finished_at.tzinfo is None:
+            raise ValueError(f"the date {self.date} has no time zone")
+
+    @property
+    def num_test_videos(self) -> int | None:
+        """The number of videos of the final evaluation. None where it is unknown."""
+        final = [each for each in self.curve if each.full_protocol]
+        return final[-1].num_videos if final else None
+
+    @property
+    def score(self) -> float:
+        """Final top-1 (mAP where there is no top-1) in percent."""
+        score = self.map if self.top1 is None else self.top1
+        assert score is not None
+        return score
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.experiment, self.seed
+
+    @property
+    def score_setting(self) -> tuple[str, int]:
+        """What two runs must share before their scores are compared."""
+        # Another device or number of threads adds up in another order, which moves a score as another seed does.
+        return self.precision, self.num_train_videos
+
+    @property
+    def setting(self) -> tuple[object, ...]:
+        """What two runs must share before their seconds are compared."""
+        threads, torch = self.environment.get("threads"), self.environment.get("torch")
+        return *self.score_setting, self.device, threads, torch, self.commit
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether other programs worked beside it."""
+        return is_busy(self.other_cores or 0.0)
+
+    @property
+    def is_timed(self) -> bool:
+        return not self.is_untimed and not self.is_busy
+
+    @property
+    def finished_at(self) -> datetime:
+        return datetime.fromisoformat(self.date)
+
+    @property
+    def short_commit(self) -> str:
+        """The first seven digits of the commit, and "-dirty" where files had changed."""
+        return re.sub(r"^([0-9a-f]{7})[0-9a-f]{33}", r"\1", self.commit)
+
+    @property
+    def rest_seconds(self) -> float:
+        """The seconds outside training, evaluation, precise BN and checkpoints, such as start-up."""
+        training = self.train_seconds + self.evaluate_seconds
+        return self.program_seconds - (training + self.precise_bn_seconds + self.checkpoint_seconds)
+
+    @property
+    def steady_flops_per_second(self) -> float:
+        return self.train_flops / self.steady_seconds
+
+    def flops_at(self, evaluation: Evaluation) -> float | None:
+        """Return the training FLOPs until an evaluation. None if they are unknown."""
+        return self.train_flops if evaluation.step == self.steps else evaluation.train_flops
+
+    @property
+    def curve(self) -> tuple[Evaluation, ...]:
+        """The evaluations of the plain videos, in the order of time."""
+        plain = [each for each in self.evaluations if each.frame_order == "forward"]
+        # The clock of training stands still during evaluations, so two of them can have the same time.
+        return tuple(sorted(plain, key=lambda each: (each.train_seconds, each.full_protocol)))
+
+    def control(self, frame_order: str) -> tuple[Evaluation, Evaluation] | None:
+        """Return the last evaluation with that order of frames, and the plain one of the same protocol."""
+        protocol = attrgetter("step", "full_protocol", "num_videos", "views")
+        plain = {protocol(evaluation): evaluation for evaluation in self.curve}
+        pairs = [
+            (evaluation, plain[protocol(evaluation)])
+            for evaluation in self.evaluations
+            if evaluation.frame_order == frame_order and protocol(evaluation) in plain
+        ]
+        # A run may have been evaluated several times. The protocol begins with the step, so `max` takes the last.
+        return max(pairs, key=lambda pair: protocol(pair[0]), default=None)
+
+
+COLUMNS = tuple(
+    column.name
+    for column in fields(Run)
+    if column.default is MISSING and column.default_factory is MISSING
+)
+"""The columns of results.csv, in order."""
+
+
+# --- the folder of a run
+
+
+def read_run(run_dir: RunDir) -> Run:
+    """Read the folder of a finished run. Raises InputError if a file in it is not what a run writes."""
+    result = read_json(run_dir.result_json)
+    with understanding(run_dir.result_json):
+        # A run has either top-1 and top-5 or mAP, so the other metrics may be absent. All other values must exist.
+        columns = {name: result["metrics"].get(name) for name in METRIC_NAMES}
+        columns |= clock_fields(result["seconds"])
+        columns |= {name: result[name] for name in COLUMNS if name not in columns}
+        run = Run(**columns, other_cores=result["other_cores"])
+    with understanding(run_dir.root):
+        starts, values = read_jsonl(run_dir.starts_jsonl), file_values(run_dir.config_yaml)
+        predictions = read_predictions(run_dir, run.top1)
+        return replace(
+            run,
+            is_smoke=SMOKE_GIVEN in given_keys(starts),
+            command=_command(run_dir, run.experiment, starts, values) if starts else "",
+            environment=_environment(run_dir, starts),
+            evaluations=tuple(map(_evaluation, read_jsonl(run_dir.evaluations_jsonl))),
+            confusion=read_confusion(run_dir.confusion_csv),
+            recipe=recipe_digest(values),
+            videos=pack_videos(predictions.correct) if predictions else None,
+        )
+
+
+def clock_fields(seconds: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"{clock}_seconds": float(seconds[clock]) for clock in CLOCKS}
+
+
+def given_keys(starts: Iterable[Mapping[str, Any]]) -> list[str]:
+    """List the keys that command lines or grids gave, with SMOKE_GIVEN for a smoke run, from starts.jsonl."""
+    return [key for start in starts for key in start.get("given", ())]
+
+
+def _command(
+    run_dir: RunDir,
+    experiment: str,
+    starts: Sequence[Mapping[str, Any]],
+    values: Mapping[str, object],
+) -> str:
+    """Return the command that trained a run with the configuration ``values``."""
+    given = given_keys(starts)
+    keys = [key for key in dict.fromkeys(given) if key in values]
+    words = ["python", "tools/run_net.py", "--cfg"]
+    if "/" in experiment:
+        words.append(f"experiments/{experiment}.yaml")
+    else:
+        # The place of a YAML outside experiments/ is unknown. Its copy in the run folder has all keys.
+        words += [short_path(run_dir.config_yaml), "--output", short_path(run_dir.root)]
+    for path in OwnFile.paths_in(starts[0].get("imports") or ""):
+        words += ["--import", short_path(path)]
+    if SMOKE_GIVEN in given:
+        words.append("--smoke")
+    if "RNG_SEED" in keys:
+        words += ["--seed", str(values["RNG_SEED"])]
+    for key in keys:
+        if key != "RNG_SEED":
+            words += [key, str(values[key])]
+    return shlex.join(words)
+
+
+def _environment(run_dir: RunDir, starts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Read the environment of all starts. A value that changed becomes "a, then b"."""
+    environment = read_json(run_dir.environment_json)
+    # A run may resume with other threads or on another machine. Then its seconds belong to no single setting. The
+    # joined text equals no value of another run, so the run is compared with none.
+    latest = dict(environment)
+    for start in starts:
+        for name, value in latest.items():
+            now = start.get(name, value)
+            if now != value:
+                environment[name], latest[name] = f"{environment[name]}, then {now}", now
+    return environment
+
+
+def _evaluation(line: Mapping[str, Any]) -> Evaluation:
+    """Take the fields of an Evaluation from a line of evaluations.jsonl, which has more fields."""
+    # `Run.score` chooses in the same way.
+    score = line["map"] if line.get("top1") is None else line["top1"]
+    names = {field.name for field in fields(Evaluation)} - {"score", "train_flops"}
+    values = {name: line[name] for name in names}
+    return Evaluation(score=score, train_flops=line.get("train_flops"), **values)
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """The scores of the final evaluation: ``videos`` are absolute paths, and ``scores`` is (videos, classes)."""
+
+    videos: tuple[str, ...]
+    labels: np.ndarray[Any, np.dtype[np.int64]]
+    scores: np.ndarray[Any, np.dtype[np.float32]]
+
+    @property
+    def predicted(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The class with the highest score of each video."""
+        classes: np.ndarray[Any, np.dtype[np.int64]] = self.scores.argmax(axis=1)
+        return classes
+
+    @property
+    def correct(self) -> dict[str, bool]:
+        """Whether each video was classified correctly."""
+        return dict(zip(self.videos, (self.predicted == self.labels).tolist(), strict=True))
+
+
+def read_predictions(run_dir: RunDir, top1: float | None) -> Predictions | None:
+    """Read the file with the scores that gave the final top-1. Return None without one, or with several labels."""
+    # A run may have been evaluated again with other views, so there may be several files.
+    for path in sorted(run_dir.root.glob(run_dir.scores("*_forward").name)):
+        with np.load(path, allow_pickle=False) as file:
+            videos, labels, scores = file["videos"], file["labels"], file["scores"]
+        if labels.ndim > 1:
+            return None
+        predictions = Predictions(tuple(map(str, videos)), labels, scores)
+        accuracy = 100 * (predictions.predicted == labels).mean()
+        if top1 is not None and abs(accuracy - top1) < 1e-6:
+            return predictions
+    return None
