@@ -99,7 +99,7 @@ def shape_finding(size: Size, value: float, best: float) -> Finding:
 def adapted_accuracy(
     baseline: Config, run_dir: RunDir, schedule: Schedule, size: Size, say: Callable[[str], None]
 ) -> float:
-    """Train the finished baseline for a tenth of its epochs at ``size``, and return its accuracy there (percent)."""
+    """Train the finished baseline for a tenth of its epochs at ``size``, and return its accuracy there in %."""
     output = RunDir(run_dir.root / "adapted" / f"{size[0]}x{size[1]}")
     if not output.result_json.exists():
         pairs = adapting_keys(baseline, run_dir, schedule, size)

@@ -1,4 +1,4 @@
-"""Whether a row is likely to pay: the take-off by hand, the keys of an adapted run, and one forecast of a tiny run."""
+"""Whether a row is likely to pay: the take-off by hand, the keys of an adapted run, a forecast of a tiny run."""
 
 import json
 import subprocess
@@ -81,8 +81,8 @@ def test_a_baseline_is_adapted_to_every_shape_and_a_second_call_trains_nothing(
     assert len(first) == len(schedule.sizes)  # the steps, and every shape but the full one
     for frames, crop in schedule.sizes:
         adapted = load_config(baseline / "adapted" / f"{frames}x{crop}" / "config.yaml")
-        assert (adapted.DATA.NUM_FRAMES, adapted.DATA.TRAIN_CROP_SIZE) == (frames, crop)
-        assert adapted.TRAIN.INIT_WEIGHTS == str(baseline / "model.pt")
+        assert (frames, crop) == (adapted.DATA.NUM_FRAMES, adapted.DATA.TRAIN_CROP_SIZE)
+        assert str(baseline / "model.pt") == adapted.TRAIN.INIT_WEIGHTS
     monkeypatch.setattr("mgexp.launch.forecast.run_in_process", None)
     assert [*forecast_findings(schedule, baseline, print)] == first
 

@@ -7,7 +7,6 @@ import shlex
 import shutil
 from collections import Counter
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -250,8 +249,7 @@ def test_every_command_of_the_page_runs(videos, tmp_path, monkeypatch, capsys):
     for python, tool, *arguments in commands_of_the_page():
         assert python == "python"
         name = Path(tool).stem
-        is_tool = tool.startswith("tools/")
-        loaded = load_tool(name) if is_tool and name != "own_data" else import_module(name)
+        loaded = own_data if name == "own_data" else load_tool(name)
         assert loaded.main(arguments) == 0, (tool, arguments)
         told[tool], notes = capsys.readouterr()
         if tool == "tools/study.py":
@@ -264,5 +262,6 @@ def test_every_command_of_the_page_runs(videos, tmp_path, monkeypatch, capsys):
             study = {**study, "seeds": 1, "controls": [], "equal_flops": []}
             Path("projects/videos/study.yaml").write_text(yaml.safe_dump(study))
     assert "%  calm" in told["tools/predict.py"]
+    assert "multigrid: length" in told["tools/doctor.py"]
     assert Path("projects/videos/runs/report.html").exists()
     assert "tools/study.py projects/videos" in Path("projects/videos/README.md").read_text()
