@@ -134,7 +134,9 @@ class DataKeys:
     ALLOW_OUTSIDE: bool = own(
         False, "videos of the lists may lie outside DATA.PATH_PREFIX")
     STORE: PathText = own("", "clip store to read the videos from; empty: none")
-    PATH_LABEL_SEPARATOR: str = key(" ", "text between path and label in a list", NOT_EMPTY)
+    PATH_LABEL_SEPARATOR: str = key(
+        " ", "text between path and label in a list; a space stands for spaces and tabs", NOT_EMPTY
+    )
     NUM_VIDEOS: int = own(0, "training videos of a schedule that is made without lists", NOT_NEGATIVE)
     MAX_TRAIN_VIDEOS: int = own(0, "training videos to use, evenly spaced in the list; 0: all", NOT_NEGATIVE)
     MAX_VAL_VIDEOS: int = own(0, "validation videos to use; 0: all", NOT_NEGATIVE)

@@ -29,10 +29,25 @@ from mgexp.video.frame_folder import is_image
 from mgexp.video.paths import Root
 
 ENDINGS = (
-    *(".3gp", ".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4"),
-    *(".mpeg", ".mpg", ".mts", ".ogv", ".ts", ".webm", ".wmv"),
+    *(
+        ".3gp",
+        ".asf",
+        ".avi",
+        ".f4v",
+        ".flv",
+        ".gif",
+        ".m2ts",
+        ".m2v",
+        ".m4v",
+        ".mkv",
+        ".mov",
+        ".mp4",
+    ),
+    *(".mpeg", ".mpg", ".mts", ".mxf", ".ogv", ".ts", ".vob", ".webm", ".wmv", ".y4m"),
 )
 """Endings of video files that FFmpeg reads. Assumption: no data set of videos has other ones."""
+CONVERTED = (".mp4", ".mkv", ".webm", ".avi")
+"""Endings that videos of an official list may have in place of theirs: downloaders and converters write these."""
 
 MAX_LISTED = 10
 """Messages name this many faults of one kind, and count the others."""
@@ -46,11 +61,12 @@ and 0.3 s in one thread."""
 class Findings:
     """What a reader finds: the videos of a list, and the faults of its entries.
 
-    A video that is listed twice is a fault, unless ``may_repeat``. ``problems`` concern whole files or folders.
+    In an official list, a video that is listed twice is a fault, and its file may have one of the endings
+    ``CONVERTED``. ``problems`` concern whole files or folders.
     """
 
-    def __init__(self, may_repeat: bool = False) -> None:
-        self.may_repeat = may_repeat
+    def __init__(self, is_official: bool = True) -> None:
+        self.is_official = is_official
         self.problems: list[str] = []
         self.videos: list[tuple[Record, tuple[str, ...]]] = []
         self._faults: dict[str, list[str]] = defaultdict(list)
@@ -58,7 +74,7 @@ class Findings:
 
     def add(self, place: str, record: Record, *elsewhere: str) -> None:
         """Add the video of an entry. Its file may also lie ``elsewhere`` (absolute paths)."""
-        if record.path in self._paths and not self.may_repeat:
+        if record.path in self._paths and self.is_official:
             self.fault(place, "video listed twice", record.path)
         else:
             self._paths.add(record.path)
@@ -132,16 +148,21 @@ class Findings:
             problems.append(f"names with control characters, or bytes that are no UTF-8: {names}")
         if not problems and not self.videos:
             problems.append(if_empty)
-        places = [_places(record.path, *elsewhere) for record, elsewhere in self.videos]
+        endings = CONVERTED if self.is_official else ()
+
+        def places(video: tuple[Record, tuple[str, ...]]) -> tuple[str, ...]:
+            return _places((video[0].path, *video[1]), endings)
+
         with ThreadPool(STAT_THREADS) as pool:
-            found = pool.map(_first_usable, places)
+            found = pool.map(lambda video: _first_usable(places(video)), self.videos)
         records, missing, places_of_missing = [], [], {}
         everything: list[Record] = []
-        for (record, _), of_video, place in zip(self.videos, places, found, strict=True):
+        for video, place in zip(self.videos, found, strict=True):
+            record = video[0]
             if place is None:
                 everything.append(record)
                 missing.append(record.path)
-                places_of_missing[record.path] = tuple(path.rstrip("/") for path in of_video)
+                places_of_missing[record.path] = tuple(path.rstrip("/") for path in places(video))
             else:
                 everything.append(replace(record, path=place.rstrip("/")))
                 records.append(everything[-1])
@@ -154,12 +175,13 @@ class Findings:
         )
 
 
-def _places(*files: str) -> tuple[str, ...]:
-    """Return the places of a video: files, and folders of images that are called like them without an ending."""
-    stems = (os.path.splitext(path) for path in files)  # noqa: PTH122 (240,000 videos)
+def _places(files: Sequence[str], endings: Sequence[str]) -> tuple[str, ...]:
+    """Return the places of a video: files, the same with other ``endings``, and folders of images without one."""
+    parts = (os.path.splitext(path) for path in files)  # noqa: PTH122 (240,000 videos)
+    stems = [stem for stem, ending in parts if ending.lower() in ENDINGS]
     # With a slash at its end, a path finds folders only.
-    folders = (f"{stem}/" for stem, ending in stems if ending.lower() in ENDINGS)
-    return (*files, *dict.fromkeys(folders))
+    others = (f"{stem}{ending}" for ending in (*endings, "/") for stem in stems)
+    return tuple(dict.fromkeys((*files, *others)))
 
 
 def _first_usable(places: Sequence[str]) -> str | None:
@@ -187,18 +209,22 @@ def read_list(
 ) -> VideoList:
     """Read a list with a ``path label`` line for each video, as Kinetics users have.
 
-    A line is split at the last ``separator``, so that paths may contain it too. Blank lines, Windows line ends
-    and a UTF-8 byte order mark are fine. Paths are relative to ``root``, or absolute below it; with
-    ``allow_outside`` they may lead anywhere. Labels are integers in [0, num_classes). If ``num_classes`` is None,
-    labels are ignored, and all videos get class 0. A video may come in several lines. With ``has_lengths`` a line
-    is ``path num_frames label``, as in MMAction2's lists of folders of images. The folders tell their numbers of
-    images themselves, so that number is only looked at to see that the line has three parts.
+    A line is split at the last ``separator``, so that paths may contain it too; a space stands for spaces and
+    tabs. Blank lines, Windows line ends, a UTF-8 byte order mark and a first line that ends in "label" are fine.
+    Paths are relative to ``root``, or absolute below it; with ``allow_outside`` they may lead anywhere. Labels
+    are integers in [0, num_classes). If ``num_classes`` is None, labels are ignored, and all videos get class 0.
+    A video may come in several lines. With ``has_lengths`` a line is ``path num_frames label``, as in MMAction2's
+    lists of folders of images. The folders tell their numbers of images themselves, so that number is only looked
+    at to see that the line has three parts.
     """
-    inside, found = Root(root, allow_outside), Findings(may_repeat=True)
-    for place, line in found.lines(list_path):
-        name, is_split, text = line.rpartition(separator)
+    inside, found = Root(root, allow_outside), Findings(is_official=False)
+    for number, (place, line) in enumerate(found.lines(list_path)):
+        name, is_split, text = split_last(line, separator)
+        # Tools that write tables begin with a line of names.
+        if number == 0 and text.strip().lower() == "label":
+            continue
         if has_lengths:
-            name, is_split, length = name.rpartition(separator)
+            name, is_split, length = split_last(name, separator)
             if not re.fullmatch(r"\s*[0-9]+\s*", length):
                 what = f"line that is not path{separator}num_frames{separator}label"
                 found.fault(place, what, line)
@@ -219,6 +245,12 @@ def read_list(
         else:
             found.add(place, VideoRecord(path, label))
     return found.existing(root, f"list file {list_path} is empty")
+
+
+def split_last(line: str, separator: str) -> tuple[str, str, str]:
+    """Split as ``str.rpartition`` does. A space stands for spaces and tabs."""
+    parts = line.rsplit(None if separator == " " else separator, 1)
+    return (parts[0], separator, parts[1]) if len(parts) == 2 else ("", "", line)
 
 
 def read_kinetics(
@@ -282,7 +314,7 @@ def read_ssv2(list_path: Path, root: Path, classes: Mapping[str, int]) -> VideoL
 
     ``classes`` has the templates without the square brackets of their placeholders: "Pushing [something] from
     left to right" is "Pushing something from left to right" in labels.json. The file is ``<id>.webm`` in
-    ``root``, or ``<id>.mp4``. The same id must not be in two entries.
+    ``root``. The same id must not be in two entries.
     """
     inside, found = Root(root), Findings()
     entries: object = []
@@ -308,8 +340,7 @@ def read_ssv2(list_path: Path, root: Path, classes: Mapping[str, int]) -> VideoL
         elif label is None:
             found.fault(place, "template of no class", template)
         else:
-            webm, mp4 = (f"{inside.folder}/{name}{ending}" for ending in (".webm", ".mp4"))
-            found.add(place, VideoRecord(webm, label), mp4)
+            found.add(place, VideoRecord(f"{inside.folder}/{name}.webm", label))
     return found.existing(root, f"list file {list_path} is empty")
 
 
@@ -351,7 +382,7 @@ def read_charades(list_path: Path, root: Path, num_classes: int) -> VideoList:
     return videos
 
 
-UCF101_LINE = re.compile(r"(?P<folder>[^/\s]+)/(?P<name>[^/]+?\.avi)(?:\s+(?P<number>[0-9]{1,9}))?")
+UCF101_LINE = re.compile(r"(?P<folder>[^/\s]+)/(?P<name>[^/]+?\.\w+)(?:\s+(?P<number>[0-9]{1,9}))?")
 
 
 def read_ucf101(list_path: Path, root: Path, classes: Mapping[str, int]) -> VideoList:

@@ -73,7 +73,9 @@ def _read_list(data: DataKeys, key: ListKey, num_classes: int) -> VideoList:
         raise InputError([f"DATA.{key} is not set"])
     path, root = Path(listed_in), Path(data.PATH_PREFIX)
     split: Split = "train" if key == "TRAIN_LIST" else "val"
-    numbers, separator = _class_numbers(data, num_classes), data.PATH_LABEL_SEPARATOR
+    numbers = _class_numbers(data, num_classes)
+    # A shell hands a tab on as two characters.
+    separator = data.PATH_LABEL_SEPARATOR.replace(r"\t", "\t")
     # Functions, so that only the reader of this format runs.
     readers: dict[str, Callable[[], VideoList]] = {
         "list": lambda: read_list(path, root, num_classes, separator, data.ALLOW_OUTSIDE),

@@ -1,8 +1,9 @@
 """Folders of numbered images as videos: img_00001.jpg, img_00002.jpg, and so on.
 
 Images have no times, so all folders get one frame rate, DATA.FRAMES_FPS. The numbers may start
-anywhere and have any number of digits, and any text may stand before them. A folder has one series
-of images. Optical flow, which some tools put beside the images, is left out.
+anywhere, have any number of digits and any even distance, such as 5, 10, 15. Any text may stand before them, and
+parentheses around them. A folder has one series of images. Optical flow, which some tools put beside the images,
+is left out.
 
 Pillow decodes the images: torchvision's decoder will be removed, and PyAV takes a JPEG whose end is
 missing for a whole one. Measured on one core (Pillow 13, torchvision 0.29), milliseconds for an
@@ -46,7 +47,7 @@ FLOW = "flow_"
 def images_of(folder: str) -> tuple[str, ...]:
     """Return the names of the images of a folder in the order of their numbers.
 
-    Raises VideoError if there are none, if a number is missing or comes twice, or if there are several series.
+    Raises VideoError if there are none, if the numbers are not evenly spaced, or if there are several series.
     """
     try:
         names = [name for name in os.listdir(folder) if is_image(name)]  # noqa: PTH208 (each clip)
@@ -55,7 +56,8 @@ def images_of(folder: str) -> tuple[str, ...]:
     numbered: list[tuple[int, str]] = []
     series: dict[str, str] = {}
     for name in names:
-        match = re.fullmatch(r"(.*?)([0-9]{1,18})\.[a-z]+", name, re.IGNORECASE)
+        # Windows names them "img (1).jpg".
+        match = re.fullmatch(r"(.*?)([0-9]{1,18})\)?\.[a-z]+", name, re.IGNORECASE)
         if match is None:
             raise VideoError(folder, f"holds an image without a number, {name}: remove it")
         series.setdefault(match[1], name)
@@ -66,8 +68,10 @@ def images_of(folder: str) -> tuple[str, ...]:
         first, second = sorted(series.values())[:2]
         raise VideoError(folder, f"holds several series of images, such as {first} and {second}")
     numbered.sort()
+    distances = {after - before for (before, _), (after, _) in pairwise(numbered)}
+    distance = max(1, min(distances, default=1))
     for (before, one), (after, other) in pairwise(numbered):
-        if after != before + 1:
+        if after != before + distance:
             what = "has a gap" if after > before else "has a number twice"
             raise VideoError(folder, f"{what}: {one} is followed by {other}")
     return tuple(name for _, name in numbered)

@@ -63,6 +63,13 @@ def test_a_clip_may_lie_in_a_folder_of_its_split_or_class(place, read, tmp_path)
     assert names_and_labels(folder, found) == [(place, 0)]
 
 
+@pytest.mark.parametrize("ending", [".mkv", ".webm", ".avi"])
+def test_a_clip_may_have_the_ending_of_its_download(ending, read, root):
+    other = FILES[1].replace(".mp4", ending)
+    (root / FILES[1]).rename(root / other)
+    assert names_and_labels(root, read(K400)) == [(FILES[0], 0), (other, 1), (LAST, 2)]
+
+
 def test_missing_and_empty_clips_are_listed_at_their_usual_place(read, root):
     (root / FILES[1]).write_bytes(b"")
     (root / LAST).unlink()

@@ -50,6 +50,22 @@ def test_a_folder_of_images_may_be_named_with_the_ending_of_its_video(read, root
     assert found.missing == tuple(str(root / f"run/{name}") for name in ("c.e", "empty", "c.mp4"))
 
 
+@pytest.mark.parametrize(
+    ("content", "separator"),
+    [
+        ("run/a.mp4\t1\nmy walk/c d.mp4\t2\n", " "),
+        ("run/a.mp4   1\nmy walk/c d.mp4 \t 2\n", " "),
+        ("run/a.mp4\t1\nmy walk/c d.mp4\t2\n", "\t"),
+        ("path,label\nrun/a.mp4,1\nmy walk/c d.mp4,2\n", ","),
+        ("video LABEL\nrun/a.mp4 1\nmy walk/c d.mp4 2\n", " "),
+    ],
+)
+def test_lists_may_have_tabs_and_a_first_line_of_names(content, separator, read, root):
+    found = read(content, separator=separator)
+    assert names(root, found.records) == [("run/a.mp4", 1), ("my walk/c d.mp4", 2)]
+    assert found.problems == ()
+
+
 def test_lists_of_mmaction2_have_the_number_of_images_before_the_label(read, root):
     found = read("my walk/c d.mp4 163 2\nrun/a.mp4 12 0\n", has_lengths=True)
     assert names(root, found.records) == [("my walk/c d.mp4", 2), ("run/a.mp4", 0)]

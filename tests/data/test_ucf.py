@@ -34,6 +34,14 @@ def test_the_class_is_the_folder(content, read, root):
     assert names_and_labels(root, read(content)) == [(FILES[0], 0), (FILES[1], 36)]
 
 
+@pytest.mark.parametrize("content", [TRAIN, TRAIN.replace(".avi", ".mp4")])
+def test_converted_videos_are_found(content, read, root):
+    converted = [name.replace(".avi", ".mp4") for name in FILES]
+    for name, other in zip(FILES, converted, strict=True):
+        (root / name).rename(root / other)
+    assert names_and_labels(root, read(content)) == [(converted[0], 0), (converted[1], 36)]
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

@@ -68,6 +68,8 @@ def test_each_image_of_a_clip_is_decoded_once(folder, monkeypatch):
         ["frame_0000000009.png", "frame_0000000010.png"],
         ["9.JPEG", "10.JPEG", "11.JPEG"],
         ["clip2_000.jpg", "clip2_001.jpg"],
+        ["img_00005.jpg", "img_00010.jpg", "img_00015.jpg"],
+        [f"img ({number}).jpg" for number in range(1, 12)],
         ["img_00001.jpg", "flow_x_00001.jpg", "flow_y_00001.jpg", ".img_00007.jpg", "notes.txt"],
     ],
 )
