@@ -1,7 +1,6 @@
 """What a network sees at each shape: the tiny run against a plain evaluation."""
 
 import json
-from dataclasses import replace
 
 import accuracy_by_shape
 import pytest
@@ -34,22 +33,6 @@ def test_at_the_full_shape_the_scores_are_those_of_the_finished_model(run):
         logits = [predictor.model(predictor.normalizer(batch.clips)) for batch in views]
     found = build_evaluation(cfg, inputs, predictor, (8, 32))
     torch.testing.assert_close(found.scores, torch.cat(logits).softmax(1), rtol=1e-4, atol=1e-5)
-
-
-def test_a_coarse_shape_has_statistics_of_its_own_and_the_model_keeps_its(run):
-    """By hand: the clips of the shape set the statistics, and then the views of the shape are scored."""
-    cfg, inputs, predictor = run
-    before = {name: value.clone() for name, value in predictor.model.state_dict().items()}
-    found = build_evaluation(cfg, inputs, predictor, (2, 23))
-    keys = replace(cfg.DATA, NUM_FRAMES=2, TRAIN_CROP_SIZE=23, SAMPLING_RATE=4)
-    coarse = replace(cfg, DATA=keys)
-    views = build_view_loader(coarse, inputs.val, False, CPU, Processes(), inputs.opener)
-    with torch.inference_mode():
-        logits = [predictor.model(predictor.normalizer(batch.clips)) for batch in views]
-    assert found.scores.shape == (8, 2)
-    assert not torch.allclose(found.scores, torch.cat(logits).softmax(1), atol=1e-3)
-    after = predictor.model.state_dict()
-    assert all(torch.equal(value, after[name]) for name, value in before.items())
 
 
 def test_the_tool_writes_a_line_for_every_shape(
