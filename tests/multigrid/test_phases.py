@@ -1,6 +1,5 @@
 """Phases: lengths, learning rates, strides and BN groups, and the share of the steps of each shape."""
 
-import re
 from dataclasses import replace
 from fractions import Fraction
 from itertools import accumulate, pairwise
@@ -63,16 +62,6 @@ def test_without_the_long_cycle_stages_start_where_the_recipe_says(dataset, row,
     drawn = recipe.clips * RATIOS[row]
     ends = [round(factor * epoch * NUM_VIDEOS[dataset] / drawn) for epoch in epochs]
     assert [phase.end_step for phase in schedule(dataset, row).phases] == ends
-
-
-@pytest.mark.parametrize("dataset", RECIPES)
-@pytest.mark.parametrize("row", MEAN_RATIOS)
-def test_phases_are_the_whole_long_cycle_in_each_stage_then_two_of_fine_tuning(dataset, row):
-    recipe = RECIPES[dataset]
-    last = len(recipe.stage_epochs) - 1
-    expected = [(k, ratio) for k in range(last) for ratio in (8, 4, 2, 1)] + [(last, 1), (last, 1)]
-    phases = schedule(dataset, row).phases
-    assert [(phase.stage, phase.cycle.base.ratio) for phase in phases] == expected
 
 
 def test_second_half_of_fine_tuning_alone_has_the_last_learning_rate():
@@ -284,40 +273,6 @@ def test_ratios_of_pixels_take_quarters_only_where_there_are_no_groups():
         ValueError, match=r"1\.778 times the clips: more than 5% from a whole number"
     ):
         derive_phases(recipe, replace(multigrid, bn_base_size=8), 5000)
-
-
-HALVES = ((1.0, 0.8), (1.0, 1.0))  # 1.56 times the clips, which are one and a half times
-
-
-@pytest.mark.parametrize(
-    ("size", "costs", "factors"),
-    [
-        (0, None, QUARTER),
-        (0, None, HALVES),
-        (0, COSTS, QUARTER),
-        (8, None, QUARTER),
-        (8, COSTS, QUARTER),
-    ],
-)
-@pytest.mark.parametrize("num_processes", [3, 5, 8, 48, 64])
-@pytest.mark.parametrize("clips", [4, 8, 32, 64])
-def test_the_remedy_of_unequal_shares_works(clips, num_processes, size, costs, factors):
-    recipe = replace(TINY, clips=clips, frames=8, crop=32)
-    if costs and clips < 4 * size:
-        pytest.skip("the ratio itself is refused")
-    multigrid = Multigrid(factors, costs=costs, bn_base_size=size)
-    try:
-        derive_phases(recipe, multigrid, 10**6, num_processes)
-        return
-    except ValueError as error:
-        told = str(error)
-    found = re.search(r"set recipe\.clips (\d+)(?:.* or take (\d+) processes)?", told)
-    assert int(found[1]) >= clips
-    derive_phases(replace(recipe, clips=int(found[1])), multigrid, 10**6, num_processes)
-    unit = (4 if costs or not size else 1) * (size or 2)
-    assert bool(found[2]) == (clips % unit == 0)
-    if found[2]:
-        derive_phases(recipe, multigrid, 10**6, int(found[2]))
 
 
 def test_short_cycle_batch_that_does_not_divide_into_the_groups_is_an_error():

@@ -93,6 +93,7 @@ class Gap(nn.Module):
 SMALL = export.Clips(2, 4, Normalizer((0.5,) * 3, (0.2,) * 3, torch.device("cpu")))
 
 
+@pytest.mark.slow
 def test_a_network_that_fixes_the_number_of_clips_is_exported_for_one_in_the_process_that_trained_it(
     tmp_path,
 ):

@@ -51,17 +51,6 @@ def test_a_terminated_run_saves_and_ends_with_the_same_bits(
     assert [line["step"] for line in read_lines(output / "evaluations.jsonl")] == [5, NUM_STEPS]
 
 
-@pytest.mark.slow
-def test_a_signal_to_the_whole_group_saves_too(finished_run, cfg, output, main, tmp_path):
-    """torchrun, timeout and Slurm also signal the loader's workers."""
-    with started(command(cfg, output, "DATA_LOADER.NUM_WORKERS", 2), tmp_path) as run:
-        run.until(lambda: num_lines(output / "metrics.jsonl") >= 1)
-        run.signal_group(signal.SIGTERM)
-        assert run.ends(60) == 4
-    assert main(command(cfg, output)) == 0
-    assert_bit_identical(output, finished_run)
-
-
 def test_a_torn_line_and_lines_after_the_checkpoint_are_cut(interrupted, finished_run, cfg, main):
     """Keys that no result depends on may change meanwhile."""
     with (interrupted / "metrics.jsonl").open("a") as file:
@@ -120,6 +109,7 @@ def test_a_start_that_the_checkpoint_refuses_changes_no_record(
     assert {**contents(interrupted), log: b""} == {**before, log: b""}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "keys",
     [
