@@ -1,21 +1,18 @@
 """Every released configuration of PySlowFast for videos: converted whole, or refused for a reason."""
 
 import math
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from released import CONFIGS, convert, released
 
+from mgexp.config.check import cross_problems, differing_keys
+from mgexp.config.load import flatten, load_config
+from mgexp.models.build import build_on_meta
+from mgexp.train.setup import build_row_schedule
+
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "multigrid"))
-
-
-from mgexp.config.check import cross_problems, differing_keys  # noqa: E402
-from mgexp.config.load import flatten, load_config  # noqa: E402
-from mgexp.models.build import build_on_meta  # noqa: E402
-from mgexp.train.setup import build_row_schedule  # noqa: E402
 
 STEPWISE = "Kinetics/SLOWFAST_8x8_R50_stepwise"
 REFUSED = {

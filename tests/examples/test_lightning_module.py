@@ -1,16 +1,10 @@
 """The Lightning module computes what the plain loop computes, and goes on where it was stopped."""
 
-import sys
-from pathlib import Path
-
-import pytest
-import torch
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
-
 import lightning
 import lightning_module
 import plain_pytorch
+import pytest
+import torch
 from bars import RECIPE, Bars, small_network
 
 from mgexp.multigrid import LONG_SHORT, build_schedule

@@ -1,15 +1,9 @@
 """The Trainer of transformers computes what the plain loop computes, and a ViT of timm learns on two sizes."""
 
-import sys
-from pathlib import Path
-
-import pytest
-import torch
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
-
 import plain_pytorch
+import pytest
 import timm_loop
+import torch
 import transformers_trainer
 from bars import RECIPE, Bars, small_network
 

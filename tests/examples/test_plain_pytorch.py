@@ -1,17 +1,14 @@
 """The plain loop: short, with mgexp.multigrid alone, and it learns."""
 
 import ast
-import sys
 from pathlib import Path
 
+import plain_pytorch
 import pytest
 import torch
+from bars import small_network
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-sys.path.insert(0, str(EXAMPLES))
-
-import plain_pytorch  # noqa: E402
-from bars import small_network  # noqa: E402
 
 
 def lines_of(path, name):

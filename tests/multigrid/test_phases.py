@@ -164,44 +164,38 @@ def test_segments_have_no_stride():
     assert {phase.stride_range for phase in schedule("ssv2", "long_short").phases} == {None}
 
 
+SCALINGS = [
+    ("linear", [8, 4, 2, 1]),
+    ("sqrt", [8**0.5, 2, 2**0.5, 1]),
+    ("none", [1, 1, 1, 1]),
+]
+
+
 @pytest.mark.parametrize(
-    ("scaling", "factors"),
-    [("linear", [8, 4, 2, 1]), ("sqrt", [8**0.5, 2, 2**0.5, 1]), ("none", [1, 1, 1, 1])],
+    ("scaling", "noise_scale", "factors"),
+    [
+        *((scaling, None, factors) for scaling, factors in SCALINGS),
+        # B is 64 clips: (1 + N/64) / (1 + N/(64·b)) for b = 8, 4, 2, 1
+        ("noise", 64, [2 / (1 + 1 / 8), 2 / (1 + 1 / 4), 2 / (1 + 1 / 2), 1]),
+        ("noise", 512, [9 / 2, 9 / 3, 9 / 5, 1]),
+        ("noise", 1e300, [8, 4, 2, 1]),  # all noise: linear
+        ("noise", 1e-9, [1, 1, 1, 1]),  # no noise: none
+    ],
 )
-def test_learning_rate_scales_with_the_clips_of_the_long_cycle(scaling, factors):
+def test_learning_rate_scales_with_the_clips_of_the_long_cycle(scaling, noise_scale, factors):
     for row in ("long", "long_short"):
-        phases = schedule(row=row, lr_scaling=scaling).phases
+        phases = schedule(row=row, lr_scaling=scaling, noise_scale=noise_scale).phases
         assert [phase.lr_factor for phase in phases[:4]] == pytest.approx(factors)
         assert [phase.lr_factor for phase in phases[4:8]] == pytest.approx([f / 10 for f in factors])  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("scaling", "factors"),
-    [("linear", [8, 4, 2, 1]), ("sqrt", [8**0.5, 2, 2**0.5, 1]), ("none", [1, 1, 1, 1])],
-)
+@pytest.mark.parametrize(("scaling", "factors"), SCALINGS)
 def test_weight_decay_scales_with_the_clips_of_the_long_cycle(scaling, factors):
     """The stages of the learning rate do not change it."""
     ours = schedule(row="long_short", decay_scaling=scaling)
     assert [phase.decay_factor for phase in ours.phases[:8]] == pytest.approx(2 * factors)
     steps = [phase.start_step for phase in ours.phases[:4]]
     assert [ours.plan_at(step).decay_factor for step in steps] == pytest.approx(factors)
-
-
-@pytest.mark.parametrize(
-    ("noise_scale", "factors"),
-    [  # B is 64 clips: (1 + N/64) / (1 + N/(64·b)) for b = 8, 4, 2, 1
-        (64, [2 / (1 + 1 / 8), 2 / (1 + 1 / 4), 2 / (1 + 1 / 2), 1]),
-        (512, [9 / 2, 9 / 3, 9 / 5, 1]),
-        (192, [4 / (11 / 8), 4 / (7 / 4), 4 / (5 / 2), 1]),
-        (1e300, [8, 4, 2, 1]),  # all noise: linear
-        (1e-9, [1, 1, 1, 1]),  # no noise: none
-    ],
-)
-def test_learning_rate_scales_with_the_gradient_noise(noise_scale, factors):
-    for row in ("long", "long_short"):
-        phases = schedule(row=row, lr_scaling="noise", noise_scale=noise_scale).phases
-        assert [phase.lr_factor for phase in phases[:4]] == pytest.approx(factors)
-        assert [phase.lr_factor for phase in phases[4:8]] == pytest.approx([f / 10 for f in factors])  # fmt: skip
 
 
 def test_scaling_by_the_noise_follows_the_clips_after_their_limit():

@@ -8,13 +8,21 @@ import signal
 import pytest
 import torch
 from fault_runs import num_lines, started
-from run_files import assert_bit_identical, interrupt_in, losses, read_lines, refused, tensors
+from run_files import (
+    OFTEN,
+    assert_bit_identical,
+    contents,
+    interrupt_in,
+    losses,
+    read_lines,
+    refused,
+    tensors,
+)
 from tiny import command
 
 from mgexp.run.folder import RunDir
 
 NUM_STEPS = 10  # of the tiny row; by hand: (2, 2, 2, 2) of the long cycle and 2 of fine-tuning
-OFTEN = ("TRAIN.CHECKPOINT_MINUTES", 0.000001)
 
 
 def test_a_killed_run_ends_with_the_same_bits(
@@ -58,10 +66,6 @@ def test_a_torn_line_and_lines_after_the_checkpoint_are_cut(interrupted, finishe
     pairs = ("DATA_LOADER.PREFETCH_FACTOR", 3, "DATA.MAX_UNUSABLE_SHARE", 0.5)
     assert main(command(cfg, interrupted, *pairs)) == 0
     assert losses(interrupted) == losses(finished_run)
-
-
-def contents(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_folder_of_another_configuration_is_left_alone(interrupted, cfg, main, capsys):
