@@ -266,8 +266,9 @@ def test_configuration_cannot_be_edited(empty):
         cfg.SOLVER.BASE_LR = 1.0
 
 
-def test_every_experiment_has_immutable_values_and_reads_back_as_it_was_written(tmp_path):
-    for path in YAMLS:
+def test_values_are_immutable_and_are_read_back_as_they_were_written(tmp_path):
+    """One file of each folder of experiments."""
+    for path in {path.parent: path for path in YAMLS}.values():
         cfg = load_config(path, ["SOLVER.WEIGHT_DECAY", "1e-6", "DATA.PATH_LABEL_SEPARATOR", " "])
         for name, value in flatten(cfg):
             hash(value)  # a list inside would raise

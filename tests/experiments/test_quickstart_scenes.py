@@ -148,7 +148,7 @@ def texture_score(frames):
 @pytest.fixture(scope="module")
 def videos():
     """Label and frames of some videos."""
-    return [(draw_label(OPTIONS, "val", index), decoded(index)) for index in range(96)]
+    return [(draw_label(OPTIONS, "val", index), decoded(index)) for index in range(48)]
 
 
 def separation(videos, short_side):

@@ -133,10 +133,14 @@ def test_one_ablation_of_the_quickstart_is_the_schedule_of_the_paper():
 
 
 def test_the_schedule_is_shown_without_data(capsys, monkeypatch, tmp_path):
+    """One row over each base. To count an MViT at every shape takes 10 seconds, so rows by its costs are left out."""
     show_schedule = load_tool("show_schedule").main
     monkeypatch.chdir(tmp_path)  # where no list is
-    for name, path in ROWS.items():
+    rows = {base_of(path): (name, path) for name, path in ROWS.items()}
+    by_pixels = [
+        row for row in rows.values() if load_config(row[1]).MULTIGRID.BATCH_RATIO == "pixels"
+    ]
+    assert len(by_pixels) > 15
+    for name, path in by_pixels:
         assert show_schedule(["--cfg", str(path)]) == 0, name
-        assert re.search("fewer (clips x frames x pixels|multiply-acc)", capsys.readouterr().out), (
-            name
-        )
+        assert "fewer clips x frames x pixels" in capsys.readouterr().out, name
