@@ -53,13 +53,6 @@ def test_a_file_without_keys_is_the_defaults(empty):
     assert dict(flatten(load_config(empty))) == {key.name: key.default for key in KEYS}
 
 
-def test_values_of_a_file_replace_the_defaults(write):
-    path = write("TRAIN: {BATCH_SIZE: 24}\nSOLVER: {STEPS: [0, 3.5]}\nROW: short")
-    cfg = load_config(path)
-    assert (cfg.TRAIN.BATCH_SIZE, cfg.SOLVER.STEPS, cfg.ROW) == (24, (0.0, 3.5), "short")
-    assert BY_NAME["TRAIN.NUM_EVALUATIONS"].default == cfg.TRAIN.NUM_EVALUATIONS
-
-
 @pytest.mark.parametrize(
     ("name", "text", "value"),
     [

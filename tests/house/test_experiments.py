@@ -133,7 +133,7 @@ def test_one_ablation_of_the_quickstart_is_the_schedule_of_the_paper():
 
 
 def test_the_schedule_is_shown_without_data(capsys, monkeypatch, tmp_path):
-    """One row over each base. To count an MViT at every shape takes 10 seconds, so rows by its costs are left out."""
+    """One row over each base. Rows by multiply-accumulates take seconds to count and are left out."""
     show_schedule = load_tool("show_schedule").main
     monkeypatch.chdir(tmp_path)  # where no list is
     rows = {base_of(path): (name, path) for name, path in ROWS.items()}
