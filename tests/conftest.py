@@ -31,6 +31,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Without --slow, guests are not even imported: their libraries take 10 seconds in each process."""
+    is_guest = collection_path.name in GUESTS and collection_path.parent.name == "tests"
+    return True if is_guest and not config.getoption("--slow") else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.relative_to(config.rootpath / "tests").parts[0] in GUESTS:

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 import torch
-import torch.multiprocessing as mp
+from several_processes import in_processes
 
 from mgexp import dist
 from mgexp.dist import Processes, device_problems
@@ -86,52 +86,36 @@ def gradient(processes, rank, in_bf16):
     return layer.weight.grad.item()
 
 
-def together(rank, port, results):
+def together(processes, folder):
     """What one of two processes finds."""
-    import os
-
-    os.environ.update(
-        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE="2"
+    rank = processes.rank
+    layer = torch.nn.Linear(1, 1)
+    torch.nn.init.constant_(layer.weight, 10.0 + rank)
+    dist.shared(processes, layer)
+    return (
+        dist.sum_(processes, torch.tensor([1.0 + rank])).item(),
+        dist.max_(processes, torch.tensor([1.0 + rank])).item(),
+        dist.mean_(processes, torch.tensor([1.0 + rank])).item(),
+        dict(dist.total(processes, Counter(a=1, b=rank))),
+        problem_of(processes, f"list {rank}"),
+        problem_of(processes, "list 0"),
+        dist.any_true(processes, (rank == 1, False, True), CPU),
+        dist.merge(processes, {rank: f"from {rank}", 7: "from both"}),
+        layer.weight.item(),
+        *(gradient(processes, rank, in_bf16) for in_bf16 in (False, True)),
     )
-    torch.set_num_threads(1)
-    processes = dist.from_environment()
-    with dist.joined(processes, CPU):
-        layer = torch.nn.Linear(1, 1)
-        torch.nn.init.constant_(layer.weight, 10.0 + rank)
-        dist.shared(processes, layer)
-        results[rank] = (
-            dist.sum_(processes, torch.tensor([1.0 + rank])).item(),
-            dist.max_(processes, torch.tensor([1.0 + rank])).item(),
-            dist.mean_(processes, torch.tensor([1.0 + rank])).item(),
-            dist.total(processes, Counter(a=1, b=rank)),
-            problem_of(processes, f"list {rank}"),
-            problem_of(processes, "list 0"),
-            dist.any_true(processes, (rank == 1, False, True), CPU),
-            dist.merge(processes, {rank: f"from {rank}", 7: "from both"}),
-            layer.weight.item(),
-            *(gradient(processes, rank, in_bf16) for in_bf16 in (False, True)),
-        )
-    assert not torch.distributed.is_initialized()
 
 
 @pytest.mark.slow
-def test_two_processes_find_the_same():
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with mp.Manager() as manager:
-        results = manager.dict()
-        mp.spawn(together, (port, results), nprocs=2)
-        merged = {0: "from 0", 7: "from both", 1: "from 1"}
-        differs = "the list of process 0 is list 0, of process 1 it is list 1"
-        wanted = (
-            *(3.0, 2.0, 1.5, Counter(a=2, b=1), differs, ""),
-            # The mean of 1 and 1 + 2⁻¹⁰ is exact in fp32. In bf16, which has 8 bits, 1 + 2⁻¹⁰ is 1.
-            *((True, False, True), merged, 10.0, 1 + 2**-11, 1.0),
-        )
-        assert dict(results) == {0: wanted, 1: wanted}
+def test_two_processes_find_the_same(tmp_path):
+    merged = {0: "from 0", 7: "from both", 1: "from 1"}
+    differs = "the list of process 0 is list 0, of process 1 it is list 1"
+    wanted = (
+        *(3.0, 2.0, 1.5, {"a": 2, "b": 1}, differs, ""),
+        # The mean of 1 and 1 + 2⁻¹⁰ is exact in fp32. In bf16, which has 8 bits, 1 + 2⁻¹⁰ is 1.
+        *((True, False, True), merged, 10.0, 1 + 2**-11, 1.0),
+    )
+    assert in_processes(together, 2, tmp_path) == [wanted, wanted]
 
 
 def test_a_gpu_that_was_asked_for_must_be_there():

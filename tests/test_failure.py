@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from several_processes import meeting
 from torch.distributed import HashStore
 
 from mgexp.dist import Processes
@@ -81,12 +81,8 @@ except TrainingError as error:
 
 def run(body, num_started=2, **env):
     """Return (exit code, standard error) of processes of which process 1 executes ``body``."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     common = {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
+        **meeting(),
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(Path(__file__).parents[1]),
         "WORLD_SIZE": "2",

@@ -4,10 +4,6 @@
 #   bash tools/test.sh --slurm [arguments of pytest]     only the tests on a real Slurm (about 10 minutes)
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
-run_pytest() { # exit code 5 means that the arguments select no test of this half
-    "$PYTHON" -W ignore::FutureWarning -m pytest -q "$@" || [ $? -eq 5 ]
-}
-
 if [ "${1:-}" = --slurm ]; then
     shift
     bash tests/slurm/install.sh
@@ -16,5 +12,4 @@ fi
 "$PYTHON" -m ruff check .
 "$PYTHON" -m ruff format --check .
 "$PYTHON" -m mypy
-run_pytest -m alone "$@" # tests that measure time need a quiet machine
-run_pytest -m "not alone" --numprocesses auto --dist worksteal "$@"
+"$PYTHON" -W ignore::FutureWarning -m pytest -q --numprocesses auto --dist worksteal "$@"

@@ -6,8 +6,6 @@ import bn_groups
 import torch
 from tiny import write_config
 
-from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
-
 CPU = torch.device("cpu")
 
 
@@ -23,16 +21,3 @@ def test_at_once_the_step_has_as_many_operators_for_any_number_of_groups(tmp_pat
     one_by_one = [found[groups, "one by one"] for groups in (2, 4, 8)]
     # Equally many for each further group.
     assert one_by_one[2] - one_by_one[1] == 2 * (one_by_one[1] - one_by_one[0]) > 0
-
-
-def test_at_once_the_graph_has_as_many_nodes_for_any_number_of_groups():
-    def nodes(groups, at_once):
-        norm = GroupedBatchNorm3d(2)
-        norm.num_groups = groups
-        clips = torch.randn(8, 2, 2, 2, 2, requires_grad=True)
-        with bn_groups.normalising(at_once):
-            return bn_groups.num_nodes(norm, lambda: norm(clips).square().sum().backward())
-
-    assert nodes(2, at_once=True) == nodes(8, at_once=True) > 10
-    few, more, many = (nodes(groups, at_once=False) for groups in (2, 4, 8))
-    assert many - more == 2 * (more - few) > 0

@@ -8,7 +8,6 @@ from communication import (
     Network,
     flat_ring_seconds,
     hierarchical_seconds,
-    ring_seconds,
     tree_seconds,
 )
 
@@ -17,18 +16,10 @@ NETWORK = Network(INSIDE, BETWEEN, gpus_per_node=2)
 SLOW = Network(Link(1.0, 2.0**20), Link(1.0, 2.0**20), gpus_per_node=1)
 
 
-def test_a_ring_of_four_sends_six_quarters_and_pays_six_messages():
-    assert ring_seconds(40, 4, Link(2.0, 10.0)) == pytest.approx(6 * 2.0 + 1.5 * 40 / 10)
-
-
 def test_a_ring_through_two_nodes_of_two_crosses_nodes_twice_at_the_slower_rate():
     # 6 hops: 2 across, 4 inside; each GPU passes on 6/4 of the bytes.
     expected = 4 * 1e-6 + 2 * 1e-3 + 1.5 * 40 / 10
     assert flat_ring_seconds(40, 4, NETWORK) == pytest.approx(expected)
-
-
-def test_a_ring_in_one_node_uses_its_links_alone():
-    assert flat_ring_seconds(40, 2, NETWORK) == pytest.approx(2 * 1e-6 + 40 / 100)
 
 
 def test_a_tree_pays_its_depth_twice_and_twice_the_bytes():
@@ -40,12 +31,6 @@ def test_a_tree_pays_its_depth_twice_and_twice_the_bytes():
 def test_a_hierarchical_all_reduce_is_a_ring_inside_and_one_across():
     expected = (2 * 1e-6 + 40 / 100) + (2 * 1e-3 + 40 / 10)
     assert hierarchical_seconds(40, 4, NETWORK) == pytest.approx(expected)
-
-
-def test_gradients_travel_in_buckets_which_each_pay_the_latency():
-    two_buckets = Communication(BUCKET_BYTES + 2**20, SLOW, "ring")
-    # two GPUs: 2 messages of a second a bucket, and all 26 MiB at 1 MiB/s.
-    assert two_buckets.seconds(2) == pytest.approx(2 * 2.0 + 26)
 
 
 @pytest.mark.parametrize(

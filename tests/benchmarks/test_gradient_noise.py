@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from gradient_noise import (
     NUM_GROUPS,
     gradient_and_noise,
-    linear_limit,
     measure_noise,
     noise_scale,
 )
@@ -46,38 +45,6 @@ def blocks_of(gradients, num_groups):
     """Sums and squares of blocks of ``num_groups`` gradients."""
     blocks = gradients.split(num_groups)
     return [block.sum(0) for block in blocks], [float(block.square().sum()) for block in blocks]
-
-
-def regression_gradients(num_groups, clips, apart, sigma, generator):
-    """Gradients of ½(xᵀw − y)² for y = xᵀv + noise and x of unit variances, as means over groups."""
-    x = torch.randn(num_groups, clips, len(apart), dtype=torch.float64, generator=generator)
-    noise = sigma * torch.randn(num_groups, clips, dtype=torch.float64, generator=generator)
-    return (x * (x @ apart - noise)[..., None]).mean(1)
-
-
-def test_noise_scale_of_a_linear_regression():
-    """With w − v = a: G = a and tr Σ = (d + 1)|a|² + d σ², so N = d + 1 + d σ² / |a|²."""
-    apart = torch.full((20,), 0.5, dtype=torch.float64)
-    wanted = 21 + 20 * 9.0 / 5.0
-    generator = torch.Generator().manual_seed(0)
-    found = [
-        noise_scale(
-            *blocks_of(regression_gradients(80, 8, apart, 3.0, generator), 8), num_groups=8, clips=8
-        )
-        for _ in range(200)
-    ]
-    values = torch.tensor([one.clips for one in found])
-    # The mean of 200 lies within some standard errors; a ratio has a small bias of its own.
-    assert float(values.mean()) == pytest.approx(wanted, rel=0.03)
-    assert sum(one.low < wanted < one.high for one in found) >= 180
-    assert float(values.std()) == pytest.approx(sum(one.error for one in found) / 200, rel=0.2)
-
-
-def test_linear_scaling_holds_up_to_one_and_a_half_times_the_best_rate():
-    """From B = 8 and N = 40: at C = 32 clips linear gives 4 times the rate, the noise scale 6 / (1 + 40/32)."""
-    assert linear_limit(40, 8) == 32
-    best = 6 / (1 + 40 / 32)
-    assert 4 / best == pytest.approx(1.5)
 
 
 def batch_of_group(generator, clips=4):

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from known_networks import NETWORKS, SHAPES, main
+from known_networks import NETWORKS
 
 from mgexp.multigrid import check_shapes
 
@@ -16,12 +16,6 @@ def test_the_page_has_a_line_for_every_network():
     assert [name for name in NETWORKS if not any(name in text for text in lines)] == []
 
 
-def test_our_largest_residual_network_is_right_at_every_shape(capsys):
-    assert main(["--only", "SlowFast R50"]) == 0
-    assert f"| SlowFast R50 | none |{' right |' * len(SHAPES)}" in capsys.readouterr().out
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "shapes", "found"),
     [

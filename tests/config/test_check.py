@@ -18,19 +18,10 @@ def problems_of(*pairs):
     ("pairs", "said"),
     [
         ("MODEL.MODEL_NAME I3D RESNET.DEPTH 18", "RESNET.DEPTH = 18 exists for SlowFast only"),
-        ("MODEL.MODEL_NAME TSM RESNET.DEPTH 18", "SlowFast only: TSM takes 50 or 101"),
         ("NONLOCAL.LOCATION [[],[1],[],[]]", "SlowFast has no non-local blocks here"),
-        (
-            "MODEL.MODEL_NAME X3D NONLOCAL.LOCATION [[],[1],[],[]]",
-            "X3D has no non-local blocks here",
-        ),
         (
             "SOLVER.LR_POLICY cosine SOLVER.GAMMA 0.5",
             "SOLVER.GAMMA = 0.5 is not read with SOLVER.LR_POLICY = cosine",
-        ),
-        (
-            "SOLVER.COSINE_AFTER_WARMUP True",
-            "SOLVER.COSINE_AFTER_WARMUP = True is not read with SOLVER.LR_POLICY = steps_with_relative_lrs",
         ),
         ("MULTIGRID.CLIP_SECONDS [[8,64,0.1]]", "is not read with MULTIGRID.BATCH_RATIO = pixels"),
         (
@@ -56,17 +47,9 @@ def problems_of(*pairs):
             "DATA.TRAIN_JITTER_SCALES_RELATIVE = [0.08, 1.0] and DATA.TRAIN_JITTER_ASPECT_RELATIVE = []",
         ),
         (
-            "DATA.TRAIN_JITTER_ASPECT_RELATIVE [0.75,1.3333]",
-            "DATA.TRAIN_JITTER_SCALES_RELATIVE = [] and DATA.TRAIN_JITTER_ASPECT_RELATIVE = [0.75, 1.3333]",
-        ),
-        (
             "DATA.TRAIN_JITTER_SCALES_RELATIVE [0.08,1] DATA.TRAIN_JITTER_ASPECT_RELATIVE [0.75,1.3333] "
             "DATA.INV_UNIFORM_SAMPLE True",
             "DATA.INV_UNIFORM_SAMPLE = True is not read with DATA.TRAIN_JITTER_SCALES_RELATIVE",
-        ),
-        (
-            "SOLVER.COSINE_END_LR 1e-6",
-            "SOLVER.COSINE_END_LR = 1e-06 is not read with SOLVER.LR_POLICY = steps_with_relative_lrs",
         ),
         ("TEST.FRAME_ORDER shuffled", "add TRAIN.ENABLE False"),
         ("SOLVER.WARMUP_EPOCHS 12", "SOLVER.WARMUP_EPOCHS = 12 is not less than"),
@@ -84,11 +67,6 @@ def problems_of(*pairs):
         (
             "DATA.FORMAT folders",
             "DATA.PATH_PREFIX = data/quickstart is not read with DATA.FORMAT = folders, but with list, ",
-        ),
-        (
-            "DATA.FORMAT ssv2 DATA.PATH_LABEL_SEPARATOR ,",
-            "DATA.PATH_LABEL_SEPARATOR = , is not read with DATA.FORMAT = ssv2, but with list, rawframes: leave "
-            "it at ' '",
         ),
         (
             "DATA.VAL_LIST val_{fold}.csv",
@@ -114,9 +92,6 @@ def problems_of(*pairs):
             "SOLVER.BETAS [0.9,0.99] SOLVER.OPTIMIZING_METHOD lars",
             "with adamw, lamb, pmd_lamb",
         ),
-        ("SOLVER.MOMENTUM 0.8 SOLVER.OPTIMIZING_METHOD lamb", "sgd, lars: leave it at 0.9"),
-        ("SOLVER.PMD_PERIOD 100 SOLVER.OPTIMIZING_METHOD lamb", "with pmd_lamb: leave it at 200"),
-        ("SOLVER.MOMENTUM 0 SOLVER.OPTIMIZING_METHOD lars", "SOLVER.NESTEROV needs"),
         (
             "AUG.RANDAUGMENT_MAGNITUDE 15",
             "AUG.RANDAUGMENT_MAGNITUDE = 15 is not read with AUG.RANDAUGMENT_OPS = 0: leave it at 9",
@@ -150,7 +125,6 @@ def test_keys_that_contradict_each_other_are_one_problem(pairs, said):
     [
         "TEST.FRAME_ORDER shuffled TRAIN.ENABLE False",
         "MULTIGRID.NOISE_SCALE 40 MULTIGRID.LR_SCALING noise",
-        "TEST.FRAME_ORDER reversed TRAIN.ENABLE False",
         "DATA.NUM_FOLDS 5 DATA.TRAIN_LIST train_{fold}.csv DATA.VAL_LIST val_{fold}.csv",
         "SOLVER.MOMENTUM 0 SOLVER.NESTEROV False",
         "SOLVER.BASE_LR 1e-3 SOLVER.WARMUP_START_LR 0.01 SOLVER.WARMUP_EPOCHS 0",
@@ -161,17 +135,12 @@ def test_keys_that_contradict_each_other_are_one_problem(pairs, said):
         "MODEL.MODEL_NAME I3D RESNET.DEPTH 50 RESNET.WIDTH_PER_GROUP 36",
         "MODEL.MODEL_NAME I3D RESNET.DEPTH 50 NONLOCAL.LOCATION [[],[1],[],[]]",
         "DATA.TRAIN_CROP_SIZE 64",
-        "DATA.TRAIN_JITTER_SCALES_RELATIVE [0.08,1] DATA.TRAIN_JITTER_ASPECT_RELATIVE [0.75,1.3333]",
         "DATA.TRAIN_JITTER_SCALES_RELATIVE [0.08,1] DATA.TRAIN_JITTER_ASPECT_RELATIVE [0.75,1.3333] "
         "DATA.TRAIN_CROP_SIZE 80",
         "SOLVER.LR_POLICY cosine SOLVER.COSINE_AFTER_WARMUP True SOLVER.COSINE_END_LR 1e-6",
-        "SOLVER.LR_POLICY cosine SOLVER.COSINE_AFTER_WARMUP True SOLVER.WARMUP_EPOCHS 0",
         "SOLVER.OPTIMIZING_METHOD lars SOLVER.TRUST_COEFFICIENT 0.02 SOLVER.MOMENTUM 0.8",
-        "SOLVER.OPTIMIZING_METHOD lamb SOLVER.BETAS [0.9,0.99] SOLVER.EPS 1e-8",
         "SOLVER.OPTIMIZING_METHOD pmd_lamb SOLVER.PMD_PERIOD 100 SOLVER.PMD_CURVE linear SOLVER.EPS 1e-8",
         "AUG.RANDAUGMENT_MAGNITUDE 15 AUG.RANDAUGMENT_OPS 1",
-        "AUG.RE_PROB 0.25",
-        "AUG.COLOR_JITTER 0.5 AUG.RE_PROB 0.5 AUG.COARSE_STRENGTH 0",
         "AUG.COLOR_JITTER 0.5 AUG.RE_PROB 0.5 AUG.COARSE_STRENGTH 2",
     ],
 )

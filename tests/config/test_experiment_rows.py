@@ -8,7 +8,6 @@ from tiny import EXPERIMENTS, ROWS
 
 from mgexp.config.check import cross_problems
 from mgexp.config.load import flatten, load_config, smoke
-from mgexp.config.study import row_yamls
 from mgexp.errors import InputError
 from mgexp.train.setup import build_row_schedule, build_split_problems
 
@@ -114,23 +113,6 @@ def test_smoke_keeps_pairs_of_channels_that_rotary_positions_turn(channels, fewe
     assert of_head == fewer
 
 
-# --- beyond/: controls cost as much as their rows
-
-
-@pytest.mark.parametrize("row", ["baseline", "long", "long_short"])
-def test_augmented_controls_differ_from_the_quickstart_by_augmentation_alone(row):
-    assert changed(f"beyond/augmentation_by_shape/{row}", f"quickstart/{row}") == AUGMENTED
-
-
-@pytest.mark.parametrize(("name", "strength"), [("weaker", 0.0), ("stronger", 1.5)])
-def test_rows_by_shape_differ_from_the_augmented_row_by_the_strength_alone(name, strength):
-    row, control = f"long_short_coarse_{name}", "long_short"
-    found = changed(
-        f"beyond/augmentation_by_shape/{row}", f"beyond/augmentation_by_shape/{control}"
-    )
-    assert found == {"AUG.COARSE_STRENGTH": strength}
-
-
 # --- quickstart/budget: the FLOPs of a row of multigrid, the baseline's recipe but for its length
 
 
@@ -163,7 +145,28 @@ def test_stages_and_warm_up_have_the_share_that_they_have_in_the_baseline(row):
     assert [*budget.STEPS, budget.WARMUP_EPOCHS] == pytest.approx(wanted, abs=1e-3)
 
 
-# --- large_batch/
+# --- rows and their controls
+
+
+BY_SHAPE = "beyond/augmentation_by_shape"
+DIFFERENCES = [
+    *((f"{BY_SHAPE}/{row}", f"quickstart/{row}", AUGMENTED) for row in ("baseline", "long", "long_short")),
+    (f"{BY_SHAPE}/long_short_coarse_weaker", f"{BY_SHAPE}/long_short", {"AUG.COARSE_STRENGTH": 0.0}),
+    (f"{BY_SHAPE}/long_short_coarse_stronger", f"{BY_SHAPE}/long_short", {"AUG.COARSE_STRENGTH": 1.5}),
+    *((f"large_batch/{m}_16x", f"large_batch/{m}_8x", {"TRAIN.BATCH_SIZE": 128}) for m in METHODS),
+    *(
+        (f"large_batch/pmd_{row}", f"large_batch/{row}", {"SOLVER.OPTIMIZING_METHOD": "pmd_lamb"})
+        for row in ("lamb_1x", "lamb_8x", "lamb_16x")
+    ),
+    # A period has as many clips as 200 steps of 8.
+    ("large_batch/pmd_lamb_8x_period25", "large_batch/pmd_lamb_8x", {"SOLVER.PMD_PERIOD": 25}),
+    ("large_batch/pmd_lamb_16x_period13", "large_batch/pmd_lamb_16x", {"SOLVER.PMD_PERIOD": 13}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "control", "keys"), DIFFERENCES)
+def test_a_row_differs_from_its_control_in_these_keys_alone(name, control, keys):
+    assert changed(name, control) == keys
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -173,9 +176,6 @@ def test_the_rate_is_linear_in_the_clips_up_to_8_times(method):
         "TRAIN.BATCH_SIZE": 64,
         "SOLVER.BASE_LR": pytest.approx(8 * rate),
     }
-    assert changed(f"large_batch/{method}_16x", f"large_batch/{method}_8x") == {
-        "TRAIN.BATCH_SIZE": 128
-    }
 
 
 @pytest.mark.parametrize("times", [8, 16])
@@ -183,27 +183,6 @@ def test_or_by_the_square_root_for_lamb(times):
     rate = values("large_batch/lamb_1x")["SOLVER.BASE_LR"]
     found = changed(f"large_batch/lamb_{times}x_sqrt", f"large_batch/lamb_{times}x")
     assert found == {"SOLVER.BASE_LR": pytest.approx(times**0.5 * rate)}
-
-
-@pytest.mark.parametrize("times", [1, 8, 16])
-def test_pmd_lamb_differs_from_lamb_in_that_alone(times):
-    found = changed(f"large_batch/pmd_lamb_{times}x", f"large_batch/lamb_{times}x")
-    assert found == {"SOLVER.OPTIMIZING_METHOD": "pmd_lamb"}
-
-
-@pytest.mark.parametrize(("times", "period"), [(8, 25), (16, 13)])
-def test_a_period_has_as_many_clips_as_200_steps_of_8(times, period):
-    found = changed(
-        f"large_batch/pmd_lamb_{times}x_period{period}", f"large_batch/pmd_lamb_{times}x"
-    )
-    assert found == {"SOLVER.PMD_PERIOD": period}
-    assert period == -(-200 // times)
-
-
-def test_every_row_is_tested():
-    rows = {f"{method}_{times}x" for method in METHODS for times in (1, 8, 16)}
-    rows |= {"pmd_lamb_8x_period25", "pmd_lamb_16x_period13", "lamb_8x_sqrt", "lamb_16x_sqrt"}
-    assert {path.stem for path in row_yamls(EXPERIMENTS / "large_batch")} == rows
 
 
 def test_the_vit_has_the_rates_of_videomae():

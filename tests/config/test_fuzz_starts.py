@@ -16,7 +16,7 @@ from mgexp.dist import Processes
 from mgexp.errors import InputError
 from mgexp.launch.run import build_job
 
-NUM_QUICK, NUM_SLOW = 25, 150
+NUM_QUICK, NUM_SLOW = 15, 150
 MIN_VALID_SHARE = 0.3
 SLOW_KEYS = (
     "DATA_LOADER.NUM_WORKERS",

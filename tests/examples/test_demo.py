@@ -1,9 +1,7 @@
 """examples/demo.py on the model of a finished run: what its clips show, and what it writes."""
 
-import sys
-from pathlib import Path
-
 import av
+import demo
 import numpy as np
 import pytest
 import torch
@@ -12,10 +10,6 @@ from tiny import NUM_FRAMES
 from mgexp.data.records import VideoRecord
 from mgexp.data.views import EvaluationViews
 from mgexp.video.pyav import PyavReader
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
-
-import demo
 
 
 @pytest.mark.parametrize("stride", [1, 2])

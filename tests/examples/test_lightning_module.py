@@ -1,16 +1,10 @@
 """The Lightning module computes what the plain loop computes, and goes on where it was stopped."""
 
-import sys
-from pathlib import Path
-
-import pytest
-import torch
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
-
 import lightning
 import lightning_module
 import plain_pytorch
+import pytest
+import torch
 from bars import RECIPE, Bars, small_network
 
 from mgexp.multigrid import LONG_SHORT, build_schedule
@@ -58,27 +52,9 @@ def assert_equal(model, other):
     assert [name for name in wanted if not torch.equal(found[name], wanted[name])] == []
 
 
-def test_weights_are_those_of_the_plain_loop(fit, plain):
-    trainer, model = fit(48)
-    assert trainer.global_step == 48
-    assert_equal(model, plain)
-
-
 def test_a_run_that_was_stopped_goes_on(fit, plain, tmp_path):
     trainer, _ = fit(20)
     trainer.save_checkpoint(tmp_path / "at20.ckpt")
     trainer, model = fit(48, tmp_path / "at20.ckpt")
     assert trainer.global_step == 48
     assert_equal(model, plain)
-
-
-def test_statistics_are_shared_after_every_step(fit, monkeypatch):
-    models = []
-    monkeypatch.setattr(lightning_module, "share_statistics", models.append)
-    _, model = fit(3)
-    assert [id(one) for one in models] == [id(model)] * 3
-
-
-def test_a_schedule_of_other_processes_is_refused(fit):
-    with pytest.raises(ValueError, match=r"num_processes=.* must be the number of devices"):
-        fit(3, num_processes=2)

@@ -93,8 +93,3 @@ def test_the_optimizer_and_the_loss_of_the_page_train(tiny_data, tmp_path):
     assert run_net().main([*command(cfg, tmp_path / "plain", *plain), *smoke]) == 0
     # The loss with smoothed labels is another one from the first step on.
     assert losses(tmp_path / "run")[0] != losses(tmp_path / "plain")[0]
-
-
-def test_every_file_that_the_page_names_exists():
-    for path in re.findall(r"\]\(([^)#]+)\)", PAGE):
-        assert (ROOT / "docs" / path).exists(), path

@@ -1,19 +1,16 @@
 """The loop on a user's videos learns two colours, and the page shows the same loop."""
 
 import runpy
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import av
 import numpy as np
+import own_videos
 import pytest
 import torch
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "examples"))
-
-import own_videos  # noqa: E402
 
 
 def write_video(path, level):

@@ -1,19 +1,14 @@
 """The plain loop: short, with mgexp.multigrid alone, and it learns."""
 
 import ast
-import sys
 from pathlib import Path
 
+import plain_pytorch
 import pytest
 import torch
+from bars import small_network
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-sys.path.insert(0, str(EXAMPLES))
-
-import plain_pytorch  # noqa: E402
-from bars import RECIPE, Bars, small_network  # noqa: E402
-
-from mgexp.multigrid import ClipRequest  # noqa: E402
 
 
 def lines_of(path, name):
@@ -34,32 +29,6 @@ def test_it_learns_along_the_schedule():
     assert (plan.clips, plan.frames, plan.crop, plan.num_bn_groups) == (16, 8, 23, 1)
     assert done[0][1] > 0.6
     assert sum(loss for _, loss in done[-5:]) / 5 < 0.1
-
-
-def test_each_step_has_the_shape_the_rate_and_the_groups_of_its_plan(monkeypatch):
-    seen = []
-
-    class Sgd(torch.optim.SGD):
-        def step(self):
-            seen.append(self.param_groups[0]["lr"])
-            super().step()
-
-    monkeypatch.setattr(torch.optim, "SGD", Sgd)
-    model = small_network()
-    model.register_forward_pre_hook(lambda _, inputs: seen.append(tuple(inputs[0].shape)))
-    for plan, _ in plain_pytorch.train(model):
-        clips = (plan.clips, 3, plan.frames, plan.crop, plan.crop)
-        assert seen == [clips, plan.lr]
-        assert {model[1].num_groups, model[4].num_groups} == {plan.num_bn_groups}
-        seen.clear()
-
-
-def test_a_clip_is_a_function_of_its_request():
-    bars = Bars(RECIPE)
-    request = ClipRequest(index=3, frames=4, crop=23, stride_range=(1, 2), seed=(0, 7))
-    clip, label = bars[request]
-    assert (clip.shape, label) == ((3, 4, 23, 23), 1)
-    assert torch.equal(clip, bars[request][0])
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,3 @@ def test_the_map_has_a_mark_for_each_difference(cell, monkeypatch):
     monkeypatch.setattr(draw_map, "_mark", lambda axes, cell, pair: marks.append(pair))
     draw([cell, Cell(4, 1.0, cell.whole, None)])
     assert marks == [cell.whole, cell.equal, cell.whole]
-
-
-def test_the_studies_of_this_folder_are_the_map():
-    """They name the paper's rows, with the same margin."""
-    assert {cell.margin for cell in draw_map.read_cells()} <= {1.0}

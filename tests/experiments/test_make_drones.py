@@ -2,13 +2,12 @@
 
 import struct
 import zlib
-from itertools import combinations
 
 import av
 import make_drones
 import numpy as np
 import pytest
-from make_drones import CLASSES, FOLDS, SCENES, SEARCH_FOLDS, all_clips, follow, main, read_boxes
+from make_drones import CLASSES, FOLDS, SCENES, SEARCH_FOLDS, all_clips, follow, main
 
 from mgexp.data.formats import read_list
 
@@ -101,26 +100,12 @@ def small(checkout, monkeypatch):
         monkeypatch.setattr(make_drones, name, value)
 
 
-def test_every_video_of_the_repository_is_in_one_scene():
-    found = {kind: [clip.number for clip in all_clips() if clip.kind == kind] for kind in CLASSES}
-    numbers = {"AIRPLANE": 74, "BIRD": 79, "DRONE": 157, "HELICOPTER": 55}
-    assert found == {kind: list(range(1, number + 1)) for kind, number in numbers.items()}
-
-
 @pytest.mark.parametrize("folds", [FOLDS, SEARCH_FOLDS])
-def test_every_scene_tests_one_fold(folds):
+def test_every_scene_tests_one_fold_of_about_a_fifth(folds):
     assert sorted(scene for fold in folds for scene in fold) == sorted(SCENES)
     assert len(folds) == 5
     sizes = [sum(clip.scene in fold for clip in all_clips()) for fold in folds]
     assert min(sizes) >= 50 and max(sizes) <= 91
-
-
-def test_no_two_scenes_are_together_in_both_groupings():
-    pairs = [
-        {frozenset(pair) for fold in each for pair in combinations(fold, 2)}
-        for each in (FOLDS, SEARCH_FOLDS)
-    ]
-    assert pairs[0] & pairs[1] == set()
 
 
 def test_lists_name_the_videos_of_other_scenes(small, checkout, tmp_path, capsys):
@@ -156,13 +141,6 @@ def test_a_window_follows_the_object_and_stays_in_the_picture(small, checkout, t
         assert (columns.mean() + 0.5, rows.mean() + 0.5) == pytest.approx((x, y), abs=0.5)
 
 
-def test_boxes_are_read_frame_by_frame(tmp_path):
-    one, two = [1.0, 2.0, 10.0, 12.0], [50.0, 60.0, 8.0, 9.0]
-    write_labels(tmp_path / "labels.mat", [[one], [], [one, two]], "HELICOPTER")
-    found = read_boxes(tmp_path / "labels.mat")
-    assert [boxes.tolist() for boxes in found] == [[one], [], [one, two]]
-
-
 def test_the_window_stays_with_one_object_and_bridges_gaps(monkeypatch):
     monkeypatch.setattr(make_drones, "SMOOTH_FRAMES", 1)
     near, far = [8.0, 8.0, 4.0, 4.0], [98.0, 8.0, 4.0, 4.0]
@@ -171,35 +149,3 @@ def test_the_window_stays_with_one_object_and_bridges_gaps(monkeypatch):
     np.testing.assert_allclose(follow(boxes), [[10, 10], [20, 10], [30, 10], [30, 10]])
     monkeypatch.setattr(make_drones, "SMOOTH_FRAMES", 3)
     np.testing.assert_allclose(follow(boxes)[:, 0], [40 / 3, 20, 80 / 3, 30])
-
-
-def test_a_second_start_makes_only_what_is_missing(small, checkout, tmp_path, capsys):
-    arguments = [str(checkout), "--output", str(tmp_path), "--processes", "1"]
-    assert main(arguments) == 0
-    lost = tmp_path / "videos/DRONE_003.mp4"
-    content = lost.read_bytes()
-    lost.unlink()
-    capsys.readouterr()
-    assert main(arguments) == 0
-    assert "1 of 15 videos made, 14 kept" in capsys.readouterr().out
-    assert lost.read_bytes() == content
-
-
-def test_a_recording_in_two_scenes_is_refused(small, checkout, tmp_path, capsys, monkeypatch):
-    parted = {**SMALL, "scene 1": {"BIRD": "1"}, "scene 6": {"DRONE": "1-2"}}
-    monkeypatch.setattr(make_drones, "SCENES", parted)
-    assert main([str(checkout), "--output", str(tmp_path), "--processes", "1"]) == 2
-    said = capsys.readouterr().err
-    assert "the recording of 2020-03-01T12:00:00.000000Z is in the scenes scene 1, scene 6" in said
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_checkout_that_is_not_whole_is_refused(small, checkout, tmp_path, capsys, monkeypatch):
-    assert main([str(tmp_path)]) == 2
-    said = capsys.readouterr().err
-    assert "30 files are missing: IR_BIRD_001.mp4, IR_BIRD_001_LABELS.mat" in said
-    assert "give a checkout of commit 442d0c6; --help says how to get it" in said
-    monkeypatch.setattr(make_drones, "NUM_BYTES", 5)
-    assert main([str(checkout), "--output", str(tmp_path)]) == 2
-    assert "bytes, not 5: give a" in capsys.readouterr().err
-    assert main([str(checkout), "--processes", "0"]) == 2

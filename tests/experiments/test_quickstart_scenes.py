@@ -63,7 +63,7 @@ def changes(class_name, index, monkeypatch):
     return last_area / area, last_x - x, last_y - y
 
 
-INDICES = pytest.mark.parametrize("index", [0, 1, 2, 5])
+INDICES = pytest.mark.parametrize("index", [0, 5])
 
 
 @INDICES
@@ -90,16 +90,7 @@ def test_an_object_grows_by_the_ratio_asked_for(name, sign, index, monkeypatch):
     assert 0.85 * least < ratio ** (sign / 2) < 1.15 * largest
 
 
-def test_an_edge_is_as_wide_as_asked_for(monkeypatch):
-    """The share of the object's rise that the steepest pixel has: 1 of a sharp edge, 1/8 of one of 8."""
-    for edge, least, largest in ((1.0, 0.4, 1.0), (8.0, 0.08, 0.2)):
-        soft = replace(PLAIN, edge_pixels=edge, background_luma=(60.0, 60.0))
-        frame = luma_of("slide_right_vertical", 2, monkeypatch, soft)[20]
-        steepest = np.abs(np.diff(frame, axis=1)).max() / 90.0
-        assert least < steepest < largest, edge
-
-
-@pytest.mark.parametrize("label", [0, 1, 4, 5, 8, 9])
+@pytest.mark.parametrize("label", [0, 5, 8])
 def test_the_second_motion_of_a_pair_is_the_first_backwards(label, monkeypatch):
     """Noise included: a set of frames without their order is the same for both."""
     videos = []
@@ -157,7 +148,7 @@ def texture_score(frames):
 @pytest.fixture(scope="module")
 def videos():
     """Label and frames of some videos."""
-    return [(draw_label(OPTIONS, "val", index), decoded(index)) for index in range(96)]
+    return [(draw_label(OPTIONS, "val", index), decoded(index)) for index in range(48)]
 
 
 def separation(videos, short_side):
@@ -179,96 +170,24 @@ def test_textures_do_not_show_at_32_pixels(videos):
     assert separation(videos, 32) < 0.65
 
 
-def test_a_resize_to_45_pixels_leaves_a_weak_alias_of_the_stripes(monkeypatch):
-    """Less than a third of their amplitude; at 64 pixels they are what was asked for, 20 / sqrt(2)."""
-    striped = replace(PLAIN, stripe_luma=(20.0, 20.0))
-    plain, with_stripes = (
-        luma_of("approach_vertical", 0, monkeypatch, options) for options in (PLAIN, striped)
-    )
-    stripes = torch.from_numpy(with_stripes - plain)[:8]
-    resized = functional.resize(stripes, [45, 56], antialias=True)
-    assert stripes.std() == pytest.approx(20 / 2**0.5, rel=0.1)
-    assert resized.std() < stripes.std() / 3
-
-
-def test_stripes_are_all_over_the_frame(monkeypatch):
-    """Two classes that differ in texture alone differ nearly everywhere: on the object and beside it."""
-    striped = replace(PLAIN, stripe_luma=(20.0, 20.0))
-    first, second = (
-        luma_of(f"approach_{way}", 0, monkeypatch, striped) for way in OPTIONS.textures
-    )
-    differs = (first != second).mean(axis=0)
-    assert differs[:32].mean() > 0.9
-    assert differs[32:].mean() > 0.9
-
-
-def test_an_object_is_hidden_in_the_share_asked_for(monkeypatch):
-    """A hidden object leaves a still video: what differs between frames is nothing, with noise off."""
-    still = [
-        np.ptp(
-            luma_of("approach_vertical", index, monkeypatch, replace(PLAIN, hidden_share=0.5)),
-            axis=0,
-        ).max()
-        == 0
-        for index in range(200)
-    ]
-    assert 70 <= sum(still) <= 130
-
-
-def test_an_object_is_hidden_in_the_share_of_frames_asked_for(monkeypatch):
-    options = replace(PLAIN, hidden_frames=0.25)
-    hidden = []
-    for index in range(20):
-        peaks = luma_of("approach_vertical", index, monkeypatch, options).max(axis=(1, 2))
-        hidden += [peak < (int(peaks.min()) + int(peaks.max())) / 2 for peak in peaks]
-    assert np.mean(hidden) == pytest.approx(0.25, abs=0.05)
-
-
 @pytest.mark.parametrize(
     ("number", "sums"),
     [
-        (1, [(16849349, 13140417), (22470857, 13418010)]),
-        (2, [(16334873, 13138748), (22328663, 13315077)]),
-        (3, [(9768768, 7511905), (13977869, 6348013)]),
-        (4, [(9802721, 7511905), (13972814, 6348013)]),
+        # In video 56 the object is hidden.
+        (1, {0: (16849349, 13140417), 7: (22470857, 13418010), 56: (13168352, 13624158)}),
+        (2, {0: (16334873, 13138748), 7: (22328663, 13315077), 101: (19950322, 13034461)}),
+        (3, {0: (9768768, 7511905), 7: (13977869, 6348013), 101: (13776594, 8491746)}),
+        (4, {0: (9802721, 7511905), 7: (13972814, 6348013), 101: (13804441, 8491746)}),
     ],
 )
 def test_a_set_keeps_its_pixels(number, sums):
-    """Sums of luma and chroma of two videos, computed at the commits at which the sets were frozen."""
+    """Sums of luma and chroma of some videos, computed with the code that made the sets."""
     height = SETS[number].height_pixels
-    videos = [draw_video(SETS[number], "val", index).astype(int) for index in (0, 7)]
-    found = [(video[:, :height].sum(), video[:, height:].sum()) for video in videos]
-    # Another version of NumPy may round a value of set 1 to the other side.
-    assert found == [pytest.approx(pair, rel=1e-6) for pair in sums]
-
-
-@pytest.mark.parametrize(("index", "family"), [(6, 0), (0, 1), (1, 2)])
-def test_the_scene_of_a_pair_of_motions_has_its_brightness(index, family):
-    """25 levels from one pair to the next."""
-    options = replace(SETS[3], object_luma=(0.0, 0.0))
-    assert draw_label(options, "val", index) // 8 == family
-    scene, plain = (
-        draw_video(one, "val", index)[:, :48].astype(float).mean()
-        for one in (options, replace(options, scene_luma=0.0))
-    )
-    assert scene - plain == pytest.approx(25 * (family - 1), abs=0.5)
-
-
-def fine_part(frames, side):
-    """How much a picture changes from one pixel to the next along rows, columns and both diagonals."""
-    resized = functional.resize(torch.from_numpy(frames[:1]), [side, side * 60 // 48])[0]
-    turned = [resized.diff(dim=0)[:, 1:], resized.diff(dim=1)[1:]]
-    turned += [resized[1:, 1:] - resized[:-1, :-1], resized[1:, :-1] - resized[:-1, 1:]]
-    return np.array([float(one.square().mean()) for one in turned])
-
-
-@pytest.mark.parametrize(("texture", "least"), [("rising", 3), ("falling", 2)])
-def test_diagonal_stripes_change_least_along_themselves(texture, least, monkeypatch):
-    options = replace(THIRD, stripe_period_pixels=(6.0, 6.0))
-    changes_of = [
-        fine_part(luma_of(f"fall_{texture}", i, monkeypatch, options), 48) for i in range(4)
-    ]
-    assert [int(found.argmin()) for found in changes_of] == [least] * 4
+    for index, pair in sums.items():
+        video = draw_video(SETS[number], "val", index).astype(int)
+        found = (video[:, :height].sum(), video[:, height:].sum())
+        # Another version of NumPy may round a value of set 1 to the other side.
+        assert found == pytest.approx(pair, rel=1e-6), index
 
 
 def test_coarse_clips_keep_the_stripes_of_set_3_and_lose_those_of_set_4(monkeypatch):
@@ -290,21 +209,3 @@ def test_coarse_clips_keep_the_stripes_of_set_3_and_lose_those_of_set_4(monkeypa
         )
     assert kept[3] > 0.7
     assert kept[4] < 0.3
-
-
-def test_periods_over_octaves_are_as_often_small_as_large():
-    rng = np.random.default_rng(0)
-    octaves = replace(SETS[3], stripe_period_pixels=(4.0, 16.0))
-    drawn = [scenes._draw_size(octaves, octaves.stripe_period_pixels, rng) for _ in range(2000)]
-    assert np.mean(np.array(drawn) < 8) == pytest.approx(0.5, abs=0.04)
-
-
-def test_the_tint_of_a_texture_has_its_direction():
-    """Mean chroma of the videos of each texture of set 3: a quarter of a turn from one to the next."""
-    sums = np.zeros((4, 2))
-    for index in range(96):
-        label = draw_label(SETS[3], "val", index)
-        chroma = draw_video(SETS[3], "val", index)[:, 48:].reshape(40, 2, -1).astype(float)
-        sums[label % 4] += chroma.mean(axis=(0, 2)) - scenes.NEUTRAL_CHROMA
-    angles = np.rad2deg(np.arctan2(sums[:, 1], sums[:, 0]))
-    assert np.allclose((angles - [0, 90, 180, 270] + 180) % 360 - 180, 0, atol=25)

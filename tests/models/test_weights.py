@@ -5,7 +5,7 @@ import argparse
 import pytest
 import torch
 from fill import GOLDEN, filled, sine_clip
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from test_names import network
 from torch import nn
 
@@ -35,12 +35,6 @@ def test_files_of_every_kind(tensors, naming, wrapper, tmp_path):
     file = read_weights(path)
     assert (file.naming, file.tensors.keys()) == (naming, tensors.keys())
     assert all(torch.equal(file.tensors[name], value) for name, value in tensors.items())
-
-
-def test_safetensors(tmp_path):
-    save_file(OURS, tmp_path / "weights.safetensors")
-    file = read_weights(tmp_path / "weights.safetensors")
-    assert (file.naming, file.tensors.keys()) == ("pytorchvideo", OURS.keys())
 
 
 @pytest.mark.parametrize("ending", [".safetensors", ".pyth", ".pt"])
@@ -154,7 +148,7 @@ def test_logits_are_those_of_pyslowfast_with_the_same_weights(golden_name):
         assert logits.argmax().item() == expected["argmax"]
 
 
-@pytest.mark.parametrize(("name", "depth"), [("C2D", 50), ("Slow", 50), ("I3D", 101), ("C2D", 101)])
+@pytest.mark.parametrize(("name", "depth"), [("Slow", 50), ("I3D", 101)])
 def test_pyslowfasts_names_give_the_logits_of_pytorchvideos_network(name, depth):
     """The witness is pytorchvideo's network with the same tensors under its own names."""
     from pytorchvideo.models.hub import resnet as hub
@@ -164,7 +158,7 @@ def test_pyslowfasts_names_give_the_logits_of_pytorchvideos_network(name, depth)
     rename = names.pyslowfast_names(state.keys())
     loaded = resnet(TEMPORAL[name], **{**SMALL, "depth": depth}).eval()
     fit_into(loaded, {rename(key): value for key, value in state.items()}).load_into(loaded)
-    builder = {"I3D": hub.i3d_r50, "C2D": hub.c2d_r50, "Slow": hub.slow_r50}[name]
+    builder = {"I3D": hub.i3d_r50, "Slow": hub.slow_r50}[name]
     arguments = {"stem_dim_out": 8, "model_num_class": 5, "head_pool": torch.nn.AdaptiveAvgPool3d}
     if depth != 50:
         arguments["model_depth"] = depth

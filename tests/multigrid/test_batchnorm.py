@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from several_processes import in_processes
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -287,27 +288,19 @@ def train_once(norm, x, grad):
     return y.detach(), x.grad, norm.weight.grad, norm.bias.grad, norm.running_mean, norm.running_var
 
 
-def train_block(rank, num_processes, span, folder):
+def train_block(processes, folder, span):
     """What one of several processes does: a step on its block of the clips."""
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=num_processes
-    )
     norm = make_norm()
     set_num_groups(norm, -span)
     norm = copy.deepcopy(norm)  # as precise BN does
-    x, grad = (make_clips(8, seed=seed).chunk(num_processes)[rank] for seed in (0, 1))
-    torch.save(train_once(norm, x, grad), f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+    x, grad = (make_clips(8, seed=seed).chunk(processes.count)[processes.rank] for seed in (0, 1))
+    return train_once(norm, x, grad)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("num_processes", "span"), [(2, 2), (4, 2), (4, 4)])
 def test_groups_over_processes_equal_groups_in_one_process(num_processes, span, tmp_path):
-    torch.multiprocessing.spawn(
-        train_block, (num_processes, span, str(tmp_path)), nprocs=num_processes
-    )
-    parts = [torch.load(tmp_path / f"{rank}.pt") for rank in range(num_processes)]
+    parts = in_processes(train_block, num_processes, tmp_path, span)
     outputs, grads, weight_grads, bias_grads, *_ = zip(*parts, strict=True)
 
     one = make_norm(num_groups=num_processes // span)
@@ -340,17 +333,9 @@ def test_bf16_clips_have_fp32_statistics(num_groups):
         torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
 
 
-def share_block(rank, folder):
+def share_block(processes, folder):
     """What one of two processes has after three steps on its half of the clips, in groups of its own."""
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2
-    )
-    torch.save(
-        statistics_after(lambda seed: make_clips(8, seed=seed).chunk(2)[rank], 2),
-        f"{folder}/{rank}.pt",
-    )
-    dist.destroy_process_group()
+    return statistics_after(lambda seed: make_clips(8, seed=seed).chunk(2)[processes.rank], 2)
 
 
 def statistics_after(clips_of, num_groups):
@@ -367,9 +352,8 @@ def statistics_after(clips_of, num_groups):
 
 @pytest.mark.slow
 def test_shared_statistics_are_those_of_the_groups_of_all_processes(tmp_path):
-    torch.multiprocessing.spawn(share_block, (str(tmp_path),), nprocs=2)
+    first, second = in_processes(share_block, 2, tmp_path)
     wanted = statistics_after(lambda seed: make_clips(8, seed=seed), 4)
-    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
     for one, other, alone in zip(first, second, wanted, strict=True):
         assert torch.equal(one, other)
         torch.testing.assert_close(one, alone, rtol=1e-12, atol=1e-12)

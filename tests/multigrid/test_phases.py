@@ -1,6 +1,5 @@
 """Phases: lengths, learning rates, strides and BN groups, and the share of the steps of each shape."""
 
-import re
 from dataclasses import replace
 from fractions import Fraction
 from itertools import accumulate, pairwise
@@ -63,16 +62,6 @@ def test_without_the_long_cycle_stages_start_where_the_recipe_says(dataset, row,
     drawn = recipe.clips * RATIOS[row]
     ends = [round(factor * epoch * NUM_VIDEOS[dataset] / drawn) for epoch in epochs]
     assert [phase.end_step for phase in schedule(dataset, row).phases] == ends
-
-
-@pytest.mark.parametrize("dataset", RECIPES)
-@pytest.mark.parametrize("row", MEAN_RATIOS)
-def test_phases_are_the_whole_long_cycle_in_each_stage_then_two_of_fine_tuning(dataset, row):
-    recipe = RECIPES[dataset]
-    last = len(recipe.stage_epochs) - 1
-    expected = [(k, ratio) for k in range(last) for ratio in (8, 4, 2, 1)] + [(last, 1), (last, 1)]
-    phases = schedule(dataset, row).phases
-    assert [(phase.stage, phase.cycle.base.ratio) for phase in phases] == expected
 
 
 def test_second_half_of_fine_tuning_alone_has_the_last_learning_rate():
@@ -175,44 +164,38 @@ def test_segments_have_no_stride():
     assert {phase.stride_range for phase in schedule("ssv2", "long_short").phases} == {None}
 
 
+SCALINGS = [
+    ("linear", [8, 4, 2, 1]),
+    ("sqrt", [8**0.5, 2, 2**0.5, 1]),
+    ("none", [1, 1, 1, 1]),
+]
+
+
 @pytest.mark.parametrize(
-    ("scaling", "factors"),
-    [("linear", [8, 4, 2, 1]), ("sqrt", [8**0.5, 2, 2**0.5, 1]), ("none", [1, 1, 1, 1])],
+    ("scaling", "noise_scale", "factors"),
+    [
+        *((scaling, None, factors) for scaling, factors in SCALINGS),
+        # B is 64 clips: (1 + N/64) / (1 + N/(64·b)) for b = 8, 4, 2, 1
+        ("noise", 64, [2 / (1 + 1 / 8), 2 / (1 + 1 / 4), 2 / (1 + 1 / 2), 1]),
+        ("noise", 512, [9 / 2, 9 / 3, 9 / 5, 1]),
+        ("noise", 1e300, [8, 4, 2, 1]),  # all noise: linear
+        ("noise", 1e-9, [1, 1, 1, 1]),  # no noise: none
+    ],
 )
-def test_learning_rate_scales_with_the_clips_of_the_long_cycle(scaling, factors):
+def test_learning_rate_scales_with_the_clips_of_the_long_cycle(scaling, noise_scale, factors):
     for row in ("long", "long_short"):
-        phases = schedule(row=row, lr_scaling=scaling).phases
+        phases = schedule(row=row, lr_scaling=scaling, noise_scale=noise_scale).phases
         assert [phase.lr_factor for phase in phases[:4]] == pytest.approx(factors)
         assert [phase.lr_factor for phase in phases[4:8]] == pytest.approx([f / 10 for f in factors])  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("scaling", "factors"),
-    [("linear", [8, 4, 2, 1]), ("sqrt", [8**0.5, 2, 2**0.5, 1]), ("none", [1, 1, 1, 1])],
-)
+@pytest.mark.parametrize(("scaling", "factors"), SCALINGS)
 def test_weight_decay_scales_with_the_clips_of_the_long_cycle(scaling, factors):
     """The stages of the learning rate do not change it."""
     ours = schedule(row="long_short", decay_scaling=scaling)
     assert [phase.decay_factor for phase in ours.phases[:8]] == pytest.approx(2 * factors)
     steps = [phase.start_step for phase in ours.phases[:4]]
     assert [ours.plan_at(step).decay_factor for step in steps] == pytest.approx(factors)
-
-
-@pytest.mark.parametrize(
-    ("noise_scale", "factors"),
-    [  # B is 64 clips: (1 + N/64) / (1 + N/(64·b)) for b = 8, 4, 2, 1
-        (64, [2 / (1 + 1 / 8), 2 / (1 + 1 / 4), 2 / (1 + 1 / 2), 1]),
-        (512, [9 / 2, 9 / 3, 9 / 5, 1]),
-        (192, [4 / (11 / 8), 4 / (7 / 4), 4 / (5 / 2), 1]),
-        (1e300, [8, 4, 2, 1]),  # all noise: linear
-        (1e-9, [1, 1, 1, 1]),  # no noise: none
-    ],
-)
-def test_learning_rate_scales_with_the_gradient_noise(noise_scale, factors):
-    for row in ("long", "long_short"):
-        phases = schedule(row=row, lr_scaling="noise", noise_scale=noise_scale).phases
-        assert [phase.lr_factor for phase in phases[:4]] == pytest.approx(factors)
-        assert [phase.lr_factor for phase in phases[4:8]] == pytest.approx([f / 10 for f in factors])  # fmt: skip
 
 
 def test_scaling_by_the_noise_follows_the_clips_after_their_limit():
@@ -284,40 +267,6 @@ def test_ratios_of_pixels_take_quarters_only_where_there_are_no_groups():
         ValueError, match=r"1\.778 times the clips: more than 5% from a whole number"
     ):
         derive_phases(recipe, replace(multigrid, bn_base_size=8), 5000)
-
-
-HALVES = ((1.0, 0.8), (1.0, 1.0))  # 1.56 times the clips, which are one and a half times
-
-
-@pytest.mark.parametrize(
-    ("size", "costs", "factors"),
-    [
-        (0, None, QUARTER),
-        (0, None, HALVES),
-        (0, COSTS, QUARTER),
-        (8, None, QUARTER),
-        (8, COSTS, QUARTER),
-    ],
-)
-@pytest.mark.parametrize("num_processes", [3, 5, 8, 48, 64])
-@pytest.mark.parametrize("clips", [4, 8, 32, 64])
-def test_the_remedy_of_unequal_shares_works(clips, num_processes, size, costs, factors):
-    recipe = replace(TINY, clips=clips, frames=8, crop=32)
-    if costs and clips < 4 * size:
-        pytest.skip("the ratio itself is refused")
-    multigrid = Multigrid(factors, costs=costs, bn_base_size=size)
-    try:
-        derive_phases(recipe, multigrid, 10**6, num_processes)
-        return
-    except ValueError as error:
-        told = str(error)
-    found = re.search(r"set recipe\.clips (\d+)(?:.* or take (\d+) processes)?", told)
-    assert int(found[1]) >= clips
-    derive_phases(replace(recipe, clips=int(found[1])), multigrid, 10**6, num_processes)
-    unit = (4 if costs or not size else 1) * (size or 2)
-    assert bool(found[2]) == (clips % unit == 0)
-    if found[2]:
-        derive_phases(recipe, multigrid, 10**6, int(found[2]))
 
 
 def test_short_cycle_batch_that_does_not_divide_into_the_groups_is_an_error():

@@ -89,29 +89,18 @@ def test_draws_do_not_depend_on_the_number_of_processes(run):
 
 @few_examples
 @given(runs())
-def test_processes_have_equal_shares_of_the_planned_clips(run):
+def test_each_process_draws_its_share_of_the_plan_in_its_shape(run):
     schedule, seed, num_processes = run
-    for rank in range(num_processes):
-        for step, batch in enumerate(StepSampler(schedule, seed, 0, rank)):
-            assert len(batch) * num_processes == schedule.plan_at(step).clips
-
-
-@few_examples
-@given(runs())
-def test_total_clips_are_the_epochs_times_the_videos(run):
-    schedule = run[0]
-    total = sum(map(len, drawn(run)))
-    assert schedule.epoch_before(schedule.total_steps) * schedule.num_videos == pytest.approx(total)
-
-
-@few_examples
-@given(runs())
-def test_requests_have_the_shape_of_the_plan(run):
-    schedule = run[0]
-    for step, batch in enumerate(drawn(run)):
+    samplers = [StepSampler(schedule, seed, 0, rank) for rank in range(num_processes)]
+    total = 0
+    for step, shares in enumerate(zip(*samplers, strict=True)):
         plan = schedule.plan_at(step)
-        shapes = {(request.frames, request.crop, request.stride_range) for request in batch}
+        assert {len(share) * num_processes for share in shares} == {plan.clips}
+        requests = chain(*shares)
+        shapes = {(request.frames, request.crop, request.stride_range) for request in requests}
         assert shapes == {(plan.frames, plan.crop, plan.stride_range)}
+        total += plan.clips
+    assert schedule.epoch_before(schedule.total_steps) * schedule.num_videos == pytest.approx(total)
 
 
 @pytest.mark.parametrize("case", GOLDEN_CASES, ids=lambda c: f"{c['base_batch']}x{c['train_crop']}")

@@ -72,29 +72,16 @@ def test_without_the_long_cycle_each_phase_is_a_stage(row):
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_base_shapes_equal_the_released_ones(row):
+def test_shapes_clips_strides_and_groups_equal_the_released_ones(row):
     for phase in in_epochs(row).phases:
         theirs = golden_phase(row, phase.start_epoch)
-        base = phase.cycle.base
+        base, shapes = phase.cycle.base, phase.cycle.shapes
         assert (base.frames, base.crop) == (theirs["num_frames"], theirs["train_crop_size"])
         assert (base.ratio, phase.clips) == (theirs["b"], theirs["train_batch_size"])
         assert phase.stride_range == (theirs["sampling_rate_min"], theirs["sampling_rate_max"])
-
-
-@pytest.mark.parametrize("row", ROWS)
-def test_short_cycle_batches_equal_the_released_ones(row):
-    for phase in in_epochs(row).phases:
-        theirs = golden_phase(row, phase.start_epoch)
-        shapes = phase.cycle.shapes
         assert [shape.crop for shape in shapes] == theirs["short_cycle_crop_sizes"]
         per_gpu = [64 * shape.ratio // 8 for shape in shapes]
         assert per_gpu == theirs["short_cycle_per_gpu_batch_sizes"]
-
-
-@pytest.mark.parametrize("row", ROWS)
-def test_bn_groups_equal_the_released_ones(row):
-    for phase in in_epochs(row).phases:
-        theirs = golden_phase(row, phase.start_epoch)
         assert phase.num_bn_groups == golden_bn_groups(theirs)
 
 
@@ -142,16 +129,6 @@ def test_flop_saving_compares_clips_frames_and_pixels():
     per_step = (4 * 112**2 + 2 * 158**2 + 224**2) / (3 * 224**2)
     short = schedule(row="short")
     assert short.flop_saving == pytest.approx(short.step_saving / per_step, rel=1e-5)
-
-
-def test_cost_before_a_step_is_the_sum_of_the_steps_before():
-    built = build_schedule(TINY, ROWS["long_short"], 100)
-    total = 0
-    for step in range(built.total_steps):
-        assert built.cost_before(step) == total
-        plan = built.plan_at(step)
-        total += plan.clips * plan.frames * plan.crop**2
-    assert built.cost_before(built.total_steps) == total
 
 
 def test_warm_up_rises_to_the_learning_rate_at_its_end():
@@ -280,11 +257,6 @@ def test_cosine_warm_up_and_the_square_root_together():
     assert (before.lr - first.lr) / before.epoch == pytest.approx(
         (after.lr - first.lr) / 2, rel=0.02
     )
-
-
-def test_cosine_ends_near_zero():
-    built = build_schedule(COSINE, ROWS["long_short"], 234_643)
-    assert 0 < built.plan_at(built.total_steps - 1).lr < 1e-9
 
 
 def test_cosine_after_the_warm_up_ends_at_its_last_rate():
@@ -427,11 +399,6 @@ def test_impossible_schedules_are_an_error(num_videos, num_processes, message):
     recipe = replace(CHARADES, clips=128) if num_videos == 1 else CHARADES
     with pytest.raises(ValueError, match=message):
         build_schedule(recipe, Multigrid(), num_videos, num_processes)
-
-
-def test_every_shape_that_cannot_be_is_in_one_message():
-    with pytest.raises(ValueError, match=r"31 frames cannot be cut to 7\.75.*15\.5"):
-        build_schedule(replace(KINETICS, frames=31), Multigrid(LONG), 1000)
 
 
 def test_costs_add_up_over_the_phases():

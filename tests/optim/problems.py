@@ -25,16 +25,3 @@ def step_with(optimizer, param, gradients, rates):
             group["lr"] = rate
         optimizer.step()
     return param.tolist()
-
-
-def assert_a_loaded_state_goes_on(make, start, gradients, rates, folder):
-    """A state that is saved after four steps and loaded gives the steps of an optimizer that went on."""
-    whole, first, second = (parameter(start, torch.float32) for _ in range(3))
-    step_with(make([whole]), whole, gradients, rates)
-    optimizer, again = make([first]), make([second])
-    step_with(optimizer, first, gradients[:4], rates[:4])
-    torch.save(optimizer.state_dict(), folder / "state")
-    second.data.copy_(first.data)
-    again.load_state_dict(torch.load(folder / "state", weights_only=True))
-    step_with(again, second, gradients[4:], rates[4:])
-    assert torch.equal(second, whole)

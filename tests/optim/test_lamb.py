@@ -1,13 +1,12 @@
 """LAMB and PMD-LAMB compared with plain loops over numbers, and their moments over a period."""
 
 import math
-from functools import partial
 from itertools import pairwise
 
 import by_hand
 import pytest
 import torch
-from problems import assert_a_loaded_state_goes_on, draws, parameter, step_with
+from problems import draws, parameter, step_with
 
 from mgexp.optim.large_batch import Lamb, coefficient
 
@@ -147,11 +146,6 @@ def test_a_parameter_without_gradient_keeps_its_place_in_the_period():
     assert late.tolist() == pytest.approx(wanted, rel=1e-12)
     wanted = by_hand.lamb(START, GRADIENTS, rates, factors=factors[:NUM_STEPS], period=3)
     assert always.tolist() == pytest.approx(wanted, rel=1e-12)
-
-
-def test_the_period_goes_on_where_a_saved_state_stopped(tmp_path):
-    make = partial(Lamb, lr=1.0, period=5, curve="cosine", weight_decay=0.1)
-    assert_a_loaded_state_goes_on(make, START, GRADIENTS, RATES, tmp_path)
 
 
 def test_a_step_returns_the_loss_of_its_closure():

@@ -1,11 +1,9 @@
 """LARS compared with numbers by hand, plain Python floats, and torch's SGD."""
 
-from functools import partial
-
 import by_hand
 import pytest
 import torch
-from problems import assert_a_loaded_state_goes_on, draws, parameter, step_with
+from problems import draws, parameter, step_with
 
 from mgexp.optim.large_batch import Lars
 
@@ -49,15 +47,6 @@ def test_without_trust_ratios_and_at_one_rate_lars_is_sgd(nesterov):
     assert found == pytest.approx(wanted, rel=1e-12)
 
 
-def test_the_size_of_a_gradient_does_not_matter_without_decay():
-    found = []
-    for size in (1.0, 1000.0):
-        param = parameter(START)
-        gradients = [[size * number for number in gradient] for gradient in GRADIENTS]
-        found.append(step_with(Lars([param], 1.0), param, gradients, RATES))
-    assert found[1] == pytest.approx(found[0], rel=1e-12)
-
-
 def test_each_tensor_has_a_rate_of_its_own():
     """Two tensors in one group: each moves by the same share of its size."""
     params = [parameter(START), parameter([0.01, 0.02])]
@@ -82,11 +71,6 @@ def test_a_parameter_without_gradient_stays():
     step_with(optimizer, params[0], GRADIENTS, RATES)
     assert params[1].tolist() == START
     assert params[1] not in optimizer.state
-
-
-def test_a_loaded_state_continues_the_saved_one(tmp_path):
-    make = partial(Lars, lr=1.0, trust_coefficient=0.05, weight_decay=0.1, nesterov=True)
-    assert_a_loaded_state_goes_on(make, START, GRADIENTS, RATES, tmp_path)
 
 
 def test_a_step_returns_the_loss_of_its_closure():

@@ -5,14 +5,22 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 
 import torch
+from several_processes import meeting
 from tiny import TOOL
 
 from mgexp.run.folder import RunDir
+
+OFTEN = ("TRAIN.CHECKPOINT_MINUTES", 0.000001)
+"""The keys with which each step is saved."""
+
+
+def contents(folder):
+    """Every file and its bytes."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def read_lines(path):
@@ -86,14 +94,11 @@ def torchrun_script(script, arguments, count=2):
 
 def started_apart(script, arguments, count=2):
     """The same without torchrun, as on a cluster: each process is started with RANK and where they meet."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(count)}
+    common = {**os.environ, **meeting(), "WORLD_SIZE": str(count), "OMP_NUM_THREADS": "1"}
     return [
         subprocess.Popen(
             [sys.executable, str(script), *arguments, "--launcher", "torchrun"],
-            env={**os.environ, **meeting, "OMP_NUM_THREADS": "1", "RANK": str(rank)},
+            env={**common, "RANK": str(rank)},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,

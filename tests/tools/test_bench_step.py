@@ -40,23 +40,17 @@ def test_it_measures_every_way_at_the_base_shapes(bench, arguments, tmp_path):
     assert found["batch_size"] == 4
 
 
-def test_operators_of_our_step_are_listed_for_each_shape(bench, arguments, tmp_path):
-    output = tmp_path / "steps.json"
-    chosen = ("--shapes", "8x32", "--ways", "ours", "--operators", "--output", output)
-    assert bench.main(arguments(*chosen)) == 0
-    (shape,) = simplejson.loads(output.read_text())["shapes"]
-    calls = {one["name"]: one["calls"] for one in shape["operators"]}
-    assert calls["aten::max_pool3d_with_indices"] == 2  # one in each pathway
-
-
 def test_the_json_is_printed_alone_and_the_batch_size_is_ours(bench, arguments, capsys):
-    ways = ("--batch-size", 8, "--ways", "one_group", "--json")
+    ways = ("--batch-size", 8, "--ways", "ours", "--operators", "--json")
     assert bench.main(arguments("MULTIGRID.LONG_CYCLE", "False", *ways)) == 0
     found = simplejson.loads(capsys.readouterr().out)
     # The short cycle of the full shape, with BN groups of 4 clips of its own.
     assert [s["clips"] for s in found["shapes"]] == [32, 16, 8]
     assert [s["is_base"] for s in found["shapes"]] == [False, False, True]
-    assert list(found["shapes"][0]["ways"]) == ["one_group"]
+    for shape in found["shapes"]:
+        assert list(shape["ways"]) == ["ours"]
+        calls = {one["name"]: one["calls"] for one in shape["operators"]}
+        assert calls["aten::max_pool3d_with_indices"] == 2  # one in each pathway
 
 
 def test_it_measures_in_the_precision_of_the_row(bench, arguments, monkeypatch):
@@ -64,7 +58,7 @@ def test_it_measures_in_the_precision_of_the_row(bench, arguments, monkeypatch):
     monkeypatch.setattr(
         bench, "measure_peak", lambda _, dtype: types.append(dtype) or Peak(1e12, 1e12)
     )
-    ways = ("--ways", "ours", "--base-shapes", "TRAIN.PRECISION", "bf16")
+    ways = ("--ways", "ours", "--shapes", "2x23", "TRAIN.PRECISION", "bf16")
     assert bench.main(arguments(*ways)) == 0
     assert types == [torch.bfloat16] * 2
 

@@ -70,7 +70,9 @@ def test_a_row_that_bf16_is_wrong_for_is_a_problem(doctor, tmp_path, monkeypatch
         return [PrecisionCheck(shape, (fault,), 0.5) for shape in shapes]
 
     monkeypatch.setattr("mgexp.plan.advice.check_precision", wrong)
-    row = write_config(tmp_path / "tiny.yaml", {"TRAIN.PRECISION": "bf16", "DATA.NUM_VIDEOS": 24})
+    keys = {"MULTIGRID.LONG_CYCLE": False, "MULTIGRID.SHORT_CYCLE": False}
+    keys |= {"TRAIN.PRECISION": "bf16", "DATA.NUM_VIDEOS": 24}
+    row = write_config(tmp_path / "tiny.yaml", keys)
     code, out, _ = doctor("--cfg", row)
     assert code == 3
     assert "weight gradient of x" in out

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import shutil
 import subprocess
 import sys
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,11 +69,6 @@ def test_every_network_has_its_logits_in_torch_export_and_in_onnx_runtime(name, 
     program, traced = export.export_program(model, clips, tmp_path / "model.pt2")
     export.export_onnx(program, model, clips, tmp_path / "model.onnx")
     assert "at once" not in traced
-
-
-def test_no_file_holds_a_pickle_of_objects(tmp_path):
-    model, clips = network("ViT, rotary")
-    export.export_program(model, clips, tmp_path / "model.pt2")
     with zipfile.ZipFile(tmp_path / "model.pt2") as archive:
         contents = {name: archive.read(name) for name in archive.namelist()}
     # A pickle of protocol 2 or later begins with 0x80, and torch.save makes an archive of its own.
@@ -100,6 +93,7 @@ class Gap(nn.Module):
 SMALL = export.Clips(2, 4, Normalizer((0.5,) * 3, (0.2,) * 3, torch.device("cpu")))
 
 
+@pytest.mark.slow
 def test_a_network_that_fixes_the_number_of_clips_is_exported_for_one_in_the_process_that_trained_it(
     tmp_path,
 ):
@@ -121,70 +115,13 @@ def test_a_file_whose_logits_differ_is_not_kept(change, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_preprocessing_says_how_clips_are_made():
-    cfg = config_of({**BASE, **NETWORKS["ViT, learned"]})
-    settings = export.build_preprocessing(cfg, ("a", "b", "c"))
-    shape = (settings["frames"], settings["crop"], settings["stride"])
-    assert shape == (8, 32, cfg.DATA.SAMPLING_RATE)
-    assert (settings["mean"], settings["std"]) == (list(cfg.DATA.MEAN), list(cfg.DATA.STD))
-    assert (settings["classes"], settings["probabilities"]) == (["a", "b", "c"], "softmax")
-    data = replace(cfg.DATA, TEMPORAL_GRID="segments")
-    own_loss = replace(cfg, DATA=data, MODEL=replace(cfg.MODEL, LOSS_FUNC="own"))
-    settings = export.build_preprocessing(own_loss, ())
-    assert (settings["stride"], settings["probabilities"]) == (None, None)
-
-
-@pytest.fixture
-def tool():
-    return load_tool("export")
-
-
-@pytest.fixture
-def start(tool, finished_run, tmp_path):
-    """Starts the tool on the tiny run; its exit code."""
-    fixed = ["--run", str(finished_run), "--output", str(tmp_path / "out")]
-    return lambda *arguments: tool.main([*fixed, *map(str, arguments)])
-
-
-@pytest.fixture
-def untraced(tool, monkeypatch):
-    """Replaces the minutes of tracing by an error that a network would give."""
-
-    def fail(model, clips, path):
-        raise TrainingError("torch.export cannot export Own: UserError: no")
-
-    monkeypatch.setattr(tool, "export_program", fail)
-
-
-@pytest.mark.slow
-def test_all_files_are_written(start, finished_run, tmp_path):
-    pytest.importorskip("onnxruntime")
-    (tmp_path / "classes.txt").write_text("right\nleft\n")
-    assert start("--classes", tmp_path / "classes.txt") == 0
-    out = tmp_path / "out"
-    names = ["model.safetensors", "preprocessing.json", "model.pt2", "load_model.py", "model.onnx"]
-    assert sorted(path.name for path in out.iterdir()) == sorted(names)
-    assert json.loads((out / "preprocessing.json").read_text())["classes"] == ["right", "left"]
-    state = torch.load(finished_run / "model.pt", weights_only=True)
-    assert all(torch.equal(load_file(out / names[0])[name], state[name]) for name in state)
-
-
-def test_a_network_that_cannot_be_exported_keeps_its_weights_and_is_exit_code_1(
-    start, untraced, tmp_path
-):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "model.onnx").write_text("of an earlier export")
-    assert start() == 1
-    found = sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert found == ["model.safetensors", "preprocessing.json"]
-
-
 def test_all_problems_come_in_one_message_before_anything_is_written(
-    start, tool, monkeypatch, tmp_path, capsys
+    finished_run, monkeypatch, tmp_path, capsys
 ):
-    monkeypatch.setattr(tool, "ONNX_PACKAGES", ("no_such_package",))
+    monkeypatch.setattr(export, "ONNX_PACKAGES", ("no_such_package",))
     (tmp_path / "classes.txt").write_text("one\ntwo\nthree\n")
-    assert start("--classes", tmp_path / "classes.txt") == 2
+    paths = ("--run", finished_run, "--output", tmp_path / "out")
+    assert export.main([*map(str, paths), "--classes", str(tmp_path / "classes.txt")]) == 2
     message = capsys.readouterr().err
     assert "no_such_package" in message and "3 classes" in message
     assert not (tmp_path / "out").exists()
@@ -206,6 +143,9 @@ def test_the_export_of_the_page_runs_and_its_python_loads_the_files(
     assert load_tool("export").main(shlex.split(exporting, comments=True)[1:]) == 0
     loader = shlex.split(loading, comments=True)[0]
     subprocess.run([sys.executable, loader], check=True, capture_output=True)
+    state = torch.load(finished_run / "model.pt", weights_only=True)
+    (weights,) = Path().rglob("*.safetensors")
+    assert all(torch.equal(value, state[name]) for name, value in load_file(weights).items())
     code = "\n".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))
     checks = (
         "assert probabilities.shape == logits.shape == (4, 2)\nassert 'mgexp' not in sys.modules"

@@ -10,7 +10,9 @@ import signal
 import pytest
 from fault_runs import fill, num_lines, small_disk, started, temporary_files
 from run_files import (
+    OFTEN,
     assert_bit_identical,
+    contents,
     interrupt_in,
     last_checkpoint,
     losses,
@@ -23,8 +25,6 @@ from mgexp.run.folder import RunDir
 from mgexp.run.torch_file import check_whole
 
 pytestmark = pytest.mark.slow
-
-OFTEN = ("TRAIN.CHECKPOINT_MINUTES", 0.000001)
 
 
 def assert_whole(output):
@@ -77,10 +77,6 @@ def without_privileges():
     if not shutil.which("setpriv"):
         pytest.skip("root may write anywhere, and setpriv is not here to change that")
     return ("setpriv", "--inh-caps=-all", "--bounding-set=-all")
-
-
-def contents(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize("place", ["run", "run/checkpoints"])

@@ -11,14 +11,13 @@ from pathlib import Path
 
 import pytest
 from fault_runs import fill, num_lines, started
-from run_files import assert_bit_identical, losses
+from run_files import OFTEN, assert_bit_identical, losses
 from tiny import TOOL, command, data_keys, write_config
 
 from mgexp.run.folder import RunDir
 
 pytestmark = pytest.mark.slow
 
-OFTEN = ("TRAIN.CHECKPOINT_MINUTES", 0.000001)
 WORKERS = ("DATA_LOADER.NUM_WORKERS", 2)
 LONG = ("SOLVER.MAX_EPOCH", 16)  # so that it is not done before something is done to it
 

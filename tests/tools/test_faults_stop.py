@@ -37,6 +37,7 @@ def goes_on_to_the_end(main, arguments, output, finished_run):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR2, signal.SIGINT])
 def test_in_training_with_workers(number, finished_run, cfg, output, main, tmp_path):
+    """torchrun, timeout and Slurm also signal the workers."""
     with started(command(cfg, output, *WORKERS), tmp_path) as run:
         run.until(lambda: num_lines(output / "metrics.jsonl") >= 2)
         assert leaves(run, number) == 4

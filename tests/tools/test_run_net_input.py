@@ -82,13 +82,13 @@ def test_tolerated_videos_are_replaced_and_counted(data, tmp_path, output, main,
     """In the folder of a start that did not tolerate them, as no step of it was kept. Classes have names."""
     break_video(data / "train5.mp4")
     (data / "train7.mp4").unlink()
-    (tmp_path / "names.txt").write_text("right\nleft\nup\n")
-    changes = {"MODEL.NUM_CLASSES": 3, "DATA.CLASSES": str(tmp_path / "names.txt")}
+    (tmp_path / "names.txt").write_text("right\nleft\n")
+    changes = {"DATA.CLASSES": str(tmp_path / "names.txt")}
     changes |= {**data_keys(data), "DATA.MAX_UNUSABLE_SHARE": 0.042}  # 1 of 24
     arguments = command(write_config(tmp_path / "tiny.yaml", changes), output)
     refused(main, capsys, arguments)
     assert main([*arguments, "DATA.MAX_UNUSABLE_SHARE", "0.5"]) == 0
-    assert (output / "classes.txt").read_text() == "right\nleft\nup\n"
+    assert (output / "classes.txt").read_text() == "right\nleft\n"
     result = json.loads((output / "result.json").read_text())
     assert result["num_unusable_videos"] == 2
     assert result["num_train_videos"] == NUM_TRAIN - 1

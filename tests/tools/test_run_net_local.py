@@ -68,9 +68,8 @@ def test_two_local_processes_do_what_torchrun_s_do(cfg, tmp_path, main):
     assert losses(output) == losses(tmp_path / "torchrun")
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_local_run_stops_saved(number, cfg, output, finished_run, main, tmp_path):
     """Ctrl-C reaches all processes of a terminal, kill the one that the message names."""
     with started([*command(cfg, output), *LOCAL], tmp_path) as run:

@@ -8,13 +8,21 @@ import signal
 import pytest
 import torch
 from fault_runs import num_lines, started
-from run_files import assert_bit_identical, interrupt_in, losses, read_lines, refused, tensors
+from run_files import (
+    OFTEN,
+    assert_bit_identical,
+    contents,
+    interrupt_in,
+    losses,
+    read_lines,
+    refused,
+    tensors,
+)
 from tiny import command
 
 from mgexp.run.folder import RunDir
 
 NUM_STEPS = 10  # of the tiny row; by hand: (2, 2, 2, 2) of the long cycle and 2 of fine-tuning
-OFTEN = ("TRAIN.CHECKPOINT_MINUTES", 0.000001)
 
 
 def test_a_killed_run_ends_with_the_same_bits(
@@ -51,17 +59,6 @@ def test_a_terminated_run_saves_and_ends_with_the_same_bits(
     assert [line["step"] for line in read_lines(output / "evaluations.jsonl")] == [5, NUM_STEPS]
 
 
-@pytest.mark.slow
-def test_a_signal_to_the_whole_group_saves_too(finished_run, cfg, output, main, tmp_path):
-    """torchrun, timeout and Slurm also signal the loader's workers."""
-    with started(command(cfg, output, "DATA_LOADER.NUM_WORKERS", 2), tmp_path) as run:
-        run.until(lambda: num_lines(output / "metrics.jsonl") >= 1)
-        run.signal_group(signal.SIGTERM)
-        assert run.ends(60) == 4
-    assert main(command(cfg, output)) == 0
-    assert_bit_identical(output, finished_run)
-
-
 def test_a_torn_line_and_lines_after_the_checkpoint_are_cut(interrupted, finished_run, cfg, main):
     """Keys that no result depends on may change meanwhile."""
     with (interrupted / "metrics.jsonl").open("a") as file:
@@ -69,10 +66,6 @@ def test_a_torn_line_and_lines_after_the_checkpoint_are_cut(interrupted, finishe
     pairs = ("DATA_LOADER.PREFETCH_FACTOR", 3, "DATA.MAX_UNUSABLE_SHARE", 0.5)
     assert main(command(cfg, interrupted, *pairs)) == 0
     assert losses(interrupted) == losses(finished_run)
-
-
-def contents(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_folder_of_another_configuration_is_left_alone(interrupted, cfg, main, capsys):
@@ -120,6 +113,7 @@ def test_a_start_that_the_checkpoint_refuses_changes_no_record(
     assert {**contents(interrupted), log: b""} == {**before, log: b""}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "keys",
     [

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 from run_files import assert_bit_identical, interrupt_in, read_lines
 from tiny import command
-
-sys.path.append(str(Path(__file__).parents[1] / "run"))
 from wandb_files import history, summary
 
 accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")

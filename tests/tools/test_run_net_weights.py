@@ -50,10 +50,10 @@ def test_the_file_is_needed_only_until_the_first_checkpoint(
     cfg, output, main, tmp_path, monkeypatch
 ):
     path, _ = save_weights(tmp_path)
-    arguments = ("TRAIN.INIT_WEIGHTS", path)
+    arguments = ("TRAIN.INIT_WEIGHTS", path, *SHORT)
     whole = tmp_path / "whole"
     assert main(command(cfg, whole, *arguments)) == 0
-    interrupt_in(2, monkeypatch)
+    interrupt_in(1, monkeypatch)
     assert main(command(cfg, output, *arguments)) == 4
     monkeypatch.undo()
     path.unlink()

@@ -25,21 +25,6 @@ def show(capsys):
     return run
 
 
-@pytest.mark.slow
-def test_the_released_row_costs_what_pyslowfast_counted(show):
-    code, out, err = show(ROW, "--json")
-    shown = json.loads(out)
-    assert (code, err) == (0, "")
-    assert shown["params"] == GOLDEN["params"]["SLOWFAST_8x8_R50"]
-    gmacs = GOLDEN["gmacs"]["SLOWFAST_8x8_R50"]
-    for cost in shown["shapes"]:
-        expected = gmacs[f"{cost['frames']}x{cost['crop']}"]
-        assert cost["gmacs"] == pytest.approx(expected, rel=0.002)
-    found = {(c["frames"], c["crop"]): c["clips"] for c in shown["shapes"]}
-    assert found[8, 112] == 16 * 64
-    assert found[32, 224] == 64
-
-
 def test_the_json_of_a_small_row(show):
     code, out, err = show(QUICKSTART, "--json")
     shown = json.loads(out)

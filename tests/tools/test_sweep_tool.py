@@ -123,6 +123,7 @@ def test_a_second_call_runs_what_is_missing_with_the_code_of_the_first(
     assert len(record["not_rows"]) == 1
 
 
+@pytest.mark.slow
 def test_cancel_saves_and_the_next_call_goes_on(rows, folder, finished_run, capfd, monkeypatch):
     monkeypatch.undo()  # in a process of its own, the rows lie outside the repository
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)

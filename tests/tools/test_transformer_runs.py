@@ -17,7 +17,9 @@ from mgexp.run.torch_file import load_torch
 from mgexp.train.setup import build_row_schedule
 
 
-@pytest.fixture(scope="module", params=["rotary", "whole recipe"])
+@pytest.fixture(
+    scope="module", params=[pytest.param("rotary", marks=pytest.mark.slow), "whole recipe"]
+)
 def vit_cfg(request, tiny_data, tmp_path_factory):
     keys = {**data_keys(tiny_data), **VIT}
     if request.param == "whole recipe":

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import copy
-import os
-import socket
-from pathlib import Path
 
 import torch
-import torch.multiprocessing as mp
 from run_files import moments
 from tiny import tiny_config
 
 from mgexp import dist
 from mgexp.data.batches import Batch
-from mgexp.dist import Processes
 from mgexp.models.build import build_model
 from mgexp.models.layers import Draws
 from mgexp.multigrid.phases import num_bn_groups
@@ -126,24 +121,3 @@ def _clip(request):
     size = (request.frames, request.crop, request.crop, 3)
     noise = torch.randint(0, 200, size, dtype=torch.uint8, generator=generator)
     return noise + 50 * (request.index % 2)
-
-
-def in_processes(function, count, folder, *arguments):
-    """Call ``function(processes, folder, *arguments)`` in ``count`` processes over gloo; return all results."""
-    if count == 1:
-        return [function(Processes(), folder, *arguments)]
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    mp.spawn(_run, (function, count, port, folder, arguments), nprocs=count)
-    return [torch.load(Path(folder) / f"{rank}.pt") for rank in range(count)]
-
-
-def _run(rank, function, count, port, folder, arguments):
-    own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count}
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    os.environ.update({name: str(value) for name, value in {**own, **meeting}.items()})
-    torch.set_num_threads(1)
-    processes = dist.from_environment()
-    with dist.joined(processes, CPU):
-        torch.save(function(processes, Path(folder) / str(rank), *arguments), f"{folder}/{rank}.pt")

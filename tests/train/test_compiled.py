@@ -155,7 +155,16 @@ def test_a_warm_up_that_does_not_fit_names_the_shape_and_the_keys():
     assert "TRAIN.ACTIVATION_CHECKPOINTING" in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["ViT learned", "ViT rotary", "ViT vjepa2", "MViT"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ViT rotary",
+        *(
+            pytest.param(one, marks=pytest.mark.slow)
+            for one in ("ViT learned", "ViT vjepa2", "MViT")
+        ),
+    ],
+)
 def test_a_transformer_is_one_graph_for_each_shape(name):
     """Traced as a whole, and compiled again for no step: positions are a part of the graph of their shape."""
     keys = {

@@ -146,6 +146,7 @@ print("right" if agrees else "wrong", flush=True)
 """
 
 
+@pytest.mark.slow
 def test_the_fault_of_bf16_on_some_cpus_is_caught():
     """Run 5 × 7 × 7 over 4 frames, in a process of its own, since the wrong kernels may end it."""
     paths = [str(Path(__file__).parent), str(Path(__file__).parents[2])]

@@ -71,12 +71,6 @@ def test_the_last_checkpoint_is_taken(run_dir):
     assert (choice.checkpoint.seal, choice.damaged) == (read_seal(run_dir.checkpoint(15)), ())
 
 
-def test_without_a_checkpoint_the_state_stays(tmp_path):
-    state = new_state(3.0)
-    take_over(RunDir(tmp_path), state, choose_checkpoint(RunDir(tmp_path)), Processes())
-    assert (state.step, state.model.weight.item()) == (0, 3.0)
-
-
 def test_after_a_damaged_checkpoint_the_one_before_is_taken_with_a_warning(run_dir, caplog):
     damage(run_dir, 15, 10)
     choice = choose_checkpoint(run_dir)
@@ -185,13 +179,6 @@ def config(tmp_path, **changes):
     return to_yaml(tiny_config(tmp_path, {k.replace("__", "."): v for k, v in changes.items()}))
 
 
-def test_a_new_folder_and_the_same_run_are_fine(folder, tmp_path):
-    cfg = tiny_config(tmp_path)
-    check_folder(folder, to_yaml(cfg), VIDEOS, override=False)
-    write_folder(folder, to_yaml(cfg), VIDEOS, build_row_schedule(cfg, 24))
-    check_folder(folder, to_yaml(cfg), VIDEOS, override=False)
-
-
 @pytest.fixture
 def checkpointed(written):
     """A folder whose run has a checkpoint."""
@@ -248,12 +235,6 @@ def test_a_start_with_other_keys_after_no_checkpoint_says_that_it_begins_anew(
     (message,) = caplog.messages
     assert "begins anew" in message
     assert "SOLVER.BASE_LR: the run folder has 0.005, this start 0.5" in message
-
-
-def test_the_same_start_after_no_checkpoint_says_nothing(written, tmp_path, caplog):
-    cfg = tiny_config(tmp_path)
-    write_folder(written, to_yaml(cfg), VIDEOS, build_row_schedule(cfg, 24))
-    assert caplog.messages == []
 
 
 def test_every_start_is_recorded(checkpointed, tmp_path, caplog):

@@ -6,7 +6,8 @@ from itertools import chain, islice
 
 import pytest
 import torch
-from shared_training import CPU, SEED, Training, in_processes
+from several_processes import in_processes
+from shared_training import CPU, SEED, Training
 from tiny import NUM_TRAIN, RECIPE_OF_TRANSFORMERS, VIT, data_keys, tiny_config
 
 from mgexp.data.batches import FinishedBatches
