@@ -237,7 +237,7 @@ def read_list(
             what = f"line without DATA.PATH_LABEL_SEPARATOR {separator!r} and a label"
             found.fault(place, what, line)
         elif num_classes is not None and not (is_integer and 0 <= label < num_classes):
-            what = f"label that is no integer below MODEL.NUM_CLASSES {num_classes}"
+            what = f"label that is no integer from 0 to MODEL.NUM_CLASSES - 1 = {num_classes - 1}"
             found.fault(place, what, text)
         elif path is None:
             what = f"path outside DATA.PATH_PREFIX {root.absolute()} without DATA.ALLOW_OUTSIDE"

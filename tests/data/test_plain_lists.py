@@ -145,7 +145,7 @@ def test_a_bad_line_is_a_problem_and_the_others_are_read(read, root, line, value
 
 def test_of_many_problems_of_a_kind_the_first_ten_are_listed(read):
     found = read("".join(f"run/a.mp4 {label}\n" for label in range(25)) + "run/a.mp4\n")
-    labels = [problem for problem in found.problems if "no integer below" in problem]
+    labels = [problem for problem in found.problems if "no integer from 0" in problem]
     assert len(labels) == 11
     assert "train.csv:13: " in labels[9]
     assert labels[10].endswith("... and 12 more")
