@@ -2,6 +2,7 @@
 
 import ast
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -148,6 +149,18 @@ def test_inputs_hold_the_videos_of_the_lists(tiny_data, tmp_path):
     found = build_inputs(cfg, [], 1)
     assert (len(found.train), len(found.val), found.missing) == (24, 8, ())
     assert found.schedule == build_row_schedule(cfg, 24)
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "num_workers", "fits"), [(75, 1, True), (76, 1, False), (76, 0, True)]
+)
+def test_a_folder_for_temporary_files_may_be_too_long_for_workers(
+    num_bytes, num_workers, fits, tiny_data, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("tempfile.gettempdir", lambda: "/" + "x" * (num_bytes - 1))
+    cfg = tiny_config(tmp_path, {**data_keys(tiny_data), "DATA_LOADER.NUM_WORKERS": num_workers})
+    with nullcontext() if fits else pytest.raises(InputError, match=r"TMPDIR.* 1 bytes too long"):
+        build_inputs(cfg, [], 1)
 
 
 def test_problems_given_come_first_and_with_those_found(tmp_path):
