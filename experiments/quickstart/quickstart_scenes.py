@@ -292,7 +292,7 @@ SETS = {
         THIRD_SET,
         stripe_period_pixels=(2.2, 2.45),
         plaid_period_pixels=(3.3, 4.1),
-        stripe_luma=(8.0, 38.0),
+        stripe_luma=(2.0, 46.0),
         plaid_luma=(0.0, 9.0),
         tint_chroma=(0.0, 0.0),
     ),
