@@ -7,7 +7,7 @@
   python tools/own_data.py VIDEOS --list all.txt    # lines of 'path label' in place of folders by class
 
 All videos are decoded once. Broken ones are left out and listed. Videos of one group (a folder in the folder of a
-class, --group-regex or --group-column) are in one list only. See docs/own_videos.md.
+class, --group-regex, --group-numbers or --group-column) are in one list only. See docs/own_videos.md.
 After an interruption, start the same command again. Exit codes: 0 written; 2 bad input; 4 interrupted.
 """
 
@@ -23,6 +23,7 @@ import shlex
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median, quantiles
@@ -35,11 +36,11 @@ from mgexp.multigrid.schedule import Schedule
 from mgexp.options import ToolParser, local_folder, not_positive, run_tool, too_small
 from mgexp.plan.advice import FEW_PHASE_STEPS, FEW_STEPS, has_few_steps
 from mgexp.run.environment import num_cores
-from mgexp.run.files import atomic_write_text, short_path
-from mgexp.run.folder import RUNS, SMOKE, CheckDir
+from mgexp.run.files import atomic_write_text, json_line, sha256_of, short_path
+from mgexp.run.folder import GROUPS, RUNS, SMOKE, CheckDir, RunsDir
 from mgexp.text import aligned, counted, is_plain, shown
 from mgexp.train.setup import build_row_schedule
-from mgexp.video.check import VideoCheck
+from mgexp.video.check import VideoCheck, alike_places
 from mgexp.video.check_log import check_in_folder
 from mgexp.video.frame_folder import is_image
 from mgexp.video.paths import Root
@@ -63,6 +64,16 @@ STAGES, WARMUP = (0.0, 0.65, 0.85), 0.12
 """Shares of the training at which a stage begins, and of the warm-up, as in the base file."""
 FEW_GROUPS = 3
 """A split is warned of with fewer groups in validation: one or two persons say little about others. Assumption."""
+PROPOSALS: tuple[tuple[str | None, int | None], ...] = (
+    (r"^([^\W_]+)[\W_]", None),
+    (r"^(.*[0-9])[^0-9]+[0-9]+$", None),
+    *((None, size) for size in (10, 5, 2)),
+)
+"""Values of --group-regex and --group-numbers to try on names: the first word; all before the last number, if it
+holds a number too."""
+PROPOSED_GROUPS = 3
+"""A proposal makes so many groups in every class."""
+SHOWN_GROUPS, SHOWN_PAIRS, SHOWN_LEFT_OUT = 10, 3, 5
 MOST_LINES = 30
 """The table of classes has this many lines."""
 
@@ -106,7 +117,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help="the same for validation: no split is made")
     add("--separator", help="text between the columns of a list (default: spaces and tabs)")
     add("--group-column", action="store_true", help="lines of lists are 'path label group'")
-    add("--group-regex", metavar="RE", help="finds the group in the name of a video: '^(person[0-9]+)'")
+    group = parser.add_mutually_exclusive_group().add_argument
+    group("--group-regex", metavar="RE", help="finds the group in the name of a video: '^(person[0-9]+)'")
+    group("--group-numbers", type=int, metavar="N",
+        help="N numbers in a row at the ends of names are a group: clip_1 to clip_10, clip_11 to clip_20, …")
     add("--classes", type=Path, metavar="FILE",
         help="names of the classes 0, 1, … of lists with numbers, as DATA.CLASSES takes")
     add("--val-share", type=float, default=0.25, metavar="X",
@@ -116,6 +130,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help="steps of the baseline; its time is in proportion (default: about 2,000, in 10 to 200 epochs)")
     add("--crop", type=int, metavar="N",
         help="pixels of the side of a clip; the time grows with its square (default: 96, less for small videos)")
+    add("--again", action="store_true",
+        help="write a project without runs again, such as with other groups, and keep what was decoded")
     rare = parser.add_argument_group("decoding the videos").add_argument
     rare("--quick", action="store_true", help="decode the first and the last second of each video only")
     rare("--processes", type=int, default=num_cores(), help="videos decoded at the same time (default: the cores)")
@@ -130,28 +146,47 @@ def main(arguments: list[str]) -> int:
     project = project_of(options)
     search = find_videos(options)
     if search.left_out:
-        print(f"left out: {listed(search.left_out)}")
-    videos = with_groups(search.videos, options.group_regex)
-    checks = check([video.path for video in videos], project, options)
+        print(f"left out: {listed(search.left_out, SHOWN_LEFT_OUT)}")
+    regex, size = options.group_regex, options.group_numbers
+    videos = with_groups(search.videos, options.videos, regex, size)
+    # What follows from the names is said before the videos are decoded, which takes long.
+    classes_of(videos, options.classes)
+    split(videos, options)
+    notes = name_lines(videos, options.videos)
+    print("\n".join(notes), flush=True)
+    folder = CheckDir(project / "check")
+    how = (options.quick, options.processes, options.time_limit)
+    checked = check_in_folder(folder, [video.path for video in videos], options.videos, *how)
+    print(f"{checked.as_text()}\nunusable videos are left out: {folder.quarantine_txt}")
+    checks = {check.path: check for check in checked.checks}
     usable = [video for video in videos if checks[video.path].is_usable]
     if lost := sorted(
         {video.class_name for video in videos} - {video.class_name for video in usable}
     ):
         raise InputError([f"no usable video of class {listed(lost)}: see {project / 'check'}"])
+    raise_problems(label_conflicts(usable))
     names, labels = classes_of(usable, options.classes)
     train, val = split(usable, options)
+    for name in ("study.yaml", GROUPS):
+        (project / name).unlink(missing_ok=True)
     for name, videos_of_list in (("train.csv", train), ("val.csv", val)):
         atomic_write_text(project / name, list_text(options.videos, videos_of_list, labels))
     atomic_write_text(project / "classes.txt", class_list(names))
     write_rows(project, options, [checks[video.path] for video in usable], len(names), len(train))
-    groups = group_lines(train, val)
+    root = Root(options.videos)
+    groups = notes
+    if any(video.group for video in usable):
+        groups = group_lines(train, val)
+        units = {root.name(video.path): root.name(video.unit) for video in usable}
+        atomic_write_text(project / GROUPS, json_line(units))
+    groups = [*groups, *alike_lines(train, val, checks, root)]
     long = build_row_schedule(load_config(project / "long.yaml"), len(train))
     # Last, because a folder with this file is a complete project.
     atomic_write_text(project / "study.yaml", study_text(project, long, len(val), groups))
     print(class_table(train, val, {kind: names[number] for kind, number in labels.items()}))
-    print(next_lines(project, long))
-    # The split decides what the accuracy means, so nothing scrolls it away.
+    # The split decides what the accuracy means.
     print("\n".join(groups))
+    print(next_lines(project, long))
     return 0
 
 
@@ -159,6 +194,7 @@ def project_of(options: argparse.Namespace) -> Path:
     """Check the options, and return the folder of the project. Raises InputError."""
     problems = [
         *too_small({"--processes": options.processes}),
+        *too_small({"--group-numbers": options.group_numbers}, 2),
         *too_small({"--steps": options.steps}, LEAST_STEPS),
         *too_small({"--crop": options.crop}, CROPS[-1]),
         *not_positive({"--time-limit": options.time_limit}),
@@ -175,9 +211,14 @@ def project_of(options: argparse.Namespace) -> Path:
     # normpath removes "..", which would lead out of the folder of projects.
     name = Path(os.path.normpath(options.videos.absolute())).name
     project: Path = options.output or PROJECTS / name
+    if RunsDir(project / RUNS).runs() or RunsDir(project).stored_jsonl.exists():
+        problems.append(f"{project} has runs: give another folder with --output")
     # Without this file, an earlier call was interrupted.
-    if (project / "study.yaml").exists():
-        problems.append(f"{project / 'study.yaml'} exists: give another folder with --output")
+    elif (project / "study.yaml").exists() and not options.again:
+        problems.append(
+            f"{project / 'study.yaml'} exists: --again writes it and the lists and YAMLs beside it again, "
+            "and --output takes another folder"
+        )
     raise_problems(problems)
     return project
 
@@ -207,8 +248,14 @@ def find_videos(options: argparse.Namespace) -> Search:
             not is_plain(name) or name != name.strip() for name in (video.path, video.class_name)
         )
     ]
-    times = Counter(video.path for video in search.videos)
-    search.problems += [f"{path} is listed twice" for path, num in times.items() if num > 1]
+    classes = defaultdict(list)
+    for video in search.videos:
+        classes[video.path].append(video.class_name)
+    for path, found in classes.items():
+        if len({*found}) > 1:
+            search.problems.append(f"label conflict: {path} is of class {listed(found)}")
+        elif len(found) > 1:
+            search.problems.append(f"{path} is listed twice")
     raise_problems(search.problems)
     return search
 
@@ -237,22 +284,19 @@ def find_in_classes(folder: Path, is_val: bool | None, search: Search) -> None:
         if path.is_dir():
             for video, group in videos_below(path, "", {os.path.realpath(path)}, search):
                 search.videos.append(OwnVideo(str(video), path.name, group, is_val))
-        elif is_video(path):
+        elif path.suffix.lower() in ENDINGS:
             search.problems.append(f"{path} lies outside the folders of the classes")
         else:
             search.left_out.append(str(path))
-
-
-def is_video(path: Path) -> bool:
-    """Return whether the ending of a file is that of a video."""
-    return path.suffix.lower() in ENDINGS
 
 
 def is_folder_of_images(folder: Path) -> bool:
     """Return whether a folder is one video: it holds images, and neither videos nor folders."""
     inside = visible_in(folder)
     others = [path for path in inside if not is_image(path.name)]
-    return len(others) < len(inside) and not any(is_video(path) or path.is_dir() for path in others)
+    return len(others) < len(inside) and not any(
+        path.suffix.lower() in ENDINGS or path.is_dir() for path in others
+    )
 
 
 def videos_below(
@@ -266,7 +310,7 @@ def videos_below(
                 yield path, group
             elif real not in real_folders:
                 yield from videos_below(path, group or path.name, {*real_folders, real}, search)
-        elif is_video(path):
+        elif path.suffix.lower() in ENDINGS:
             yield path, group
         else:
             search.left_out.append(str(path))
@@ -294,14 +338,20 @@ def read_list(path: Path, is_val: bool | None, options: argparse.Namespace, sear
             search.videos.append(OwnVideo(video, *words[1:], is_val=is_val))
 
 
-def with_groups(videos: Sequence[OwnVideo], regex: str | None) -> list[OwnVideo]:
-    """Return the videos with the groups that ``regex`` finds in their names without the ending.
+def with_groups(
+    videos: Sequence[OwnVideo], root: Path, regex: str | None, size: int | None
+) -> Sequence[OwnVideo]:
+    """Return the videos with the groups that --group-regex or --group-numbers finds in their names."""
+    if size:
+        return grouped_by_numbers(videos, root, size)
+    return grouped_by_regex(videos, regex) if regex else videos
 
-    The group (…) of the pattern is the group of the video, or else the whole match. Raises InputError if the
-    pattern is wrong or matches no name.
+
+def grouped_by_regex(videos: Sequence[OwnVideo], regex: str) -> list[OwnVideo]:
+    """Take the group (…) of the pattern, or else the whole match, in the name of a video without its ending.
+
+    Raises InputError if the pattern is wrong or matches no name.
     """
-    if not regex:
-        return [*videos]
     try:
         pattern = re.compile(regex)
     except re.error as error:
@@ -317,15 +367,93 @@ def with_groups(videos: Sequence[OwnVideo], regex: str | None) -> list[OwnVideo]
     ]
 
 
-def check(
-    paths: Sequence[str], project: Path, options: argparse.Namespace
-) -> dict[str, VideoCheck]:
-    """Decode the videos that no earlier call has decoded, and print their table. Return all checks by path."""
-    folder = CheckDir(project / "check")
-    how = (options.quick, options.processes, options.time_limit)
-    checked = check_in_folder(folder, paths, options.videos, *how)
-    print(f"{checked.as_text()}\nunusable videos are left out: {folder.quarantine_txt}")
-    return {check.path: check for check in checked.checks}
+def text_and_number(video: OwnVideo) -> tuple[str, int]:
+    """Divide a path without its ending into a text and the number at its end, which is -1 if there is none."""
+    path = Path(video.path)
+    text = path.stem.rstrip("0123456789")
+    return f"{path.parent}/{text}", int(path.stem[len(text) :] or -1)
+
+
+def grouped_by_numbers(videos: Sequence[OwnVideo], root: Path, size: int) -> list[OwnVideo]:
+    """Group videos of a folder whose names differ only in the number at their end: ``size`` numbers are a group.
+
+    The first group begins with the lowest number. Raises InputError if no name ends in a number.
+    """
+    lowest = {}
+    for text, number in sorted(map(text_and_number, videos), reverse=True):
+        if number >= 0:
+            lowest[text] = number
+    if not lowest:
+        raise InputError([f"--group-numbers {size}: no name ends in a number"])
+    grouped = [*videos]
+    for index, video in enumerate(videos):
+        text, number = text_and_number(video)
+        if number >= 0:
+            first = number - (number - lowest[text]) % size
+            group = f"{Root(root).name(text)}{first}-{first + size - 1}"
+            grouped[index] = replace(video, group=group)
+    return grouped
+
+
+def groups_text(videos: Sequence[OwnVideo]) -> str:
+    """Name the groups with their numbers of videos: "2 groups: anna (10), ben (3)"."""
+    sizes = Counter(video.group for video in videos if video.group)
+    names = listed([f"{group} ({num})" for group, num in sizes.items()], SHOWN_GROUPS)
+    texts = [f"{counted(len(sizes), 'group')}: {names}"] if sizes else []
+    if rest := len(videos) - sizes.total():
+        texts.append(counted(rest, "video without a group", "videos without a group"))
+    return ", and ".join(texts)
+
+
+def name_lines(videos: Sequence[OwnVideo], root: Path) -> list[str]:
+    """Say which groups there are. If there are none, say what the names tell of groups."""
+    if any(video.group for video in videos):
+        return [groups_text(videos)]
+    lines = [
+        "warning: no groups. If some videos show the same person or recording, the accuracy is too good."
+    ]
+    if all(video.is_val is not None for video in videos):
+        return lines
+    total = Counter(video.class_name for video in videos)
+    names = {text_and_number(video): video.class_name for video in videos}
+    followed = Counter(
+        kind for (text, number), kind in names.items() if (text, number + 1) in names
+    )
+    if numbered := sorted(kind for kind, num in followed.items() if 2 * num >= total[kind]):
+        lines.append(
+            f"The names of {listed(numbered)} are numbered: neighbours may be pieces of one recording."
+        )
+    for regex, size in PROPOSALS:
+        with suppress(InputError):
+            grouped = with_groups(videos, root, regex, size)
+            if is_useful(grouped):
+                option = f"regex {shlex.quote(regex)}" if regex else f"numbers {size}"
+                lines.append(f"Perhaps --group-{option}, which makes {groups_text(grouped)}.")
+                break
+    return [*lines, "Start again with --again and such an option: no video is decoded twice."]
+
+
+def is_useful(videos: Sequence[OwnVideo]) -> bool:
+    """Tell whether every class has enough groups, which have two videos or more on average."""
+    groups = {(video.class_name, video.group) for video in videos}
+    least = min(Counter(kind for kind, _ in groups).values())
+    is_coarse = 2 * len({group for _, group in groups}) <= len(videos)
+    return is_coarse and least >= PROPOSED_GROUPS and all(video.group for video in videos)
+
+
+def label_conflicts(videos: Sequence[OwnVideo]) -> list[str]:
+    """Name the files of two classes that have the same content."""
+    sizes = Counter(Path(video.path).stat().st_size for video in videos)
+    same = defaultdict(list)
+    for video in videos:
+        path = Path(video.path)
+        if path.is_file() and sizes[path.stat().st_size] > 1:
+            same[sha256_of(path)].append(video)
+    return [
+        f"label conflict: the same video is {' and '.join(video.path for video in found)}"
+        for found in same.values()
+        if len({video.class_name for video in found}) > 1
+    ]
 
 
 def classes_of(
@@ -358,6 +486,8 @@ def split(
         return split_videos(videos, options.val_share, options.seed)
     train, val = ([video for video in videos if video.is_val is which] for which in (False, True))
     problems = []
+    if len({video.unit for video in videos}) == 1 < len(videos):
+        problems.append(f"all videos are of one group: {groups_text(videos)}")
     if not train or not val:
         problems.append(f"{len(train)} usable training videos and {len(val)} for validation")
     if untrained := sorted(
@@ -406,7 +536,9 @@ def split_videos(
             take(min(fitting, key=lambda name: groups[name].total()))
     bad = [kind for kind in sorted(total) if not 0 < num_val[kind] < total[kind]]
     if bad:
-        raise InputError([f"class {listed(bad)}: it needs two usable videos, in two groups"])
+        found = groups_text([video for video in videos if video.class_name in bad])
+        problem = "a class needs usable videos of two groups, and there is no such split of"
+        raise InputError([f"class {listed(bad)}: {problem} {found}"])
     return (
         [video for video in videos if video.unit not in chosen],
         [video for video in videos if video.unit in chosen],
@@ -414,13 +546,8 @@ def split_videos(
 
 
 def group_lines(train: Sequence[OwnVideo], val: Sequence[OwnVideo]) -> list[str]:
-    """Write how the lists are split by groups, in lines, or warn that there are no groups."""
+    """Write how the lists are split by groups, in lines."""
     groups = [{video.group for video in videos if video.group} for videos in (train, val)]
-    if not groups[0] | groups[1]:
-        return [
-            "Not split by group. If some videos show the same person or recording, the accuracy is too good.",
-            "Then remove this project and give --group-regex: see docs/own_videos.md.",
-        ]
     lines = [
         f"Split by group: {len(groups[0])} in training, {len(groups[1])} in validation: "
         f"{listed(sorted(groups[1]))}."
@@ -430,6 +557,25 @@ def group_lines(train: Sequence[OwnVideo], val: Sequence[OwnVideo]) -> list[str]
     if len({video.unit for video in val}) < FEW_GROUPS:
         lines.append(f"warning: fewer than {FEW_GROUPS} groups are in validation.")
     return lines
+
+
+def alike_lines(
+    train: Sequence[OwnVideo], val: Sequence[OwnVideo], checks: dict[str, VideoCheck], root: Root
+) -> list[str]:
+    """Warn of training and validation videos of different groups whose mean frames are nearly the same."""
+    checks_of = ([checks[video.path] for video in videos] for videos in (val, train))
+    num, examples = 0, []
+    for video, places in zip(val, alike_places(*checks_of), strict=True):
+        others = [train[place] for place in places if train[place].unit != video.unit]
+        num += len(others)
+        for other in others[:1]:
+            examples.append(f"{root.name(video.path)} and {root.name(other.path)}")
+    if not num:
+        return []
+    return [
+        f"warning: {counted(num, 'pair')} of a validation and a training video have nearly the same background. "
+        f"Are they of one recording? {listed(examples, SHOWN_PAIRS, '; ')}"
+    ]
 
 
 def list_text(root: Path, videos: Sequence[OwnVideo], labels: dict[str, int]) -> str:

@@ -13,7 +13,13 @@ from statistics import fmean, median_high, median_low
 import numpy as np
 
 from mgexp.errors import InputError
-from mgexp.results.estimates import Z_95, Estimate, estimate_mean, estimate_ratio, estimate_score
+from mgexp.results.estimates import (
+    Estimate,
+    estimate_mean,
+    estimate_ratio,
+    estimate_score,
+    half_width,
+)
 from mgexp.results.runs import Evaluation, Run
 from mgexp.run.confusion import Confusion, sum_confusions
 from mgexp.run.folder import METRIC_NAMES
@@ -280,15 +286,16 @@ def compare_videos(pair: Pair) -> VideoDifference | None:
 
     Half the interval is the root of two squares. One is that of Student's t over seeds; one seed has none. The
     other is that of the normal distribution over videos, each with its mean over the seeds of its list, because a
-    video that is hard for one seed is hard for the others. Seeds of other folds have other lists. If no video of
-    n tells the rows apart, the interval is that of a share of 0 of n: ±300/n points (rule of three: Hanley and
-    Lippman-Hand, JAMA 249, 1983).
+    video that is hard for one seed is hard for the others. Where groups are known, it counts them and not the
+    videos; see `half_width`. Seeds of other folds have other lists. If no video of n tells the rows apart, the
+    interval is that of a share of 0 of n: ±300/n points (rule of three: Hanley and Lippman-Hand, JAMA 249, 1983).
     """
     lists: defaultdict[str, list[np.ndarray]] = defaultdict(list)
-    seeds = []
+    seeds, groups = [], dict[str, Sequence[int]]()
     for run, base in pair.runs:
         if run.videos and base.videos and run.videos.names_hash == base.videos.names_hash:
             own, other = run.videos.correct, base.videos.correct
+            groups[run.videos.names_hash] = run.videos.groups
             lists[run.videos.names_hash].append(own.astype(np.int8) - other.astype(np.int8))
             seeds.append(run.seed)
     if not seeds:
@@ -297,16 +304,14 @@ def compare_videos(pair: Pair) -> VideoDifference | None:
     over_seeds = estimate_mean([100 * float(difference.mean()) for difference in every])
     assert over_seeds is not None
     of_seeds = over_seeds.interval[1] - over_seeds.mean if over_seeds.interval else 0.0
-    # The variance of the mean over all seeds, from the videos of each list.
-    variance = sum(
-        (len(differences) / len(every)) ** 2
-        * float(np.mean(differences, axis=0).var())
-        / len(differences[0])
-        for differences in lists.values()
-    )
-    half = math.hypot(of_seeds, 100 * Z_95 * math.sqrt(variance))
+    # Each list has its share in the mean over all seeds.
+    of_videos = [
+        100 * len(differences) / len(every) * half_width(np.mean(differences, axis=0), groups[name])
+        for name, differences in lists.items()
+    ]
+    half = math.hypot(of_seeds, *of_videos)
     if not any(difference.any() for difference in every):
-        half = 300 / sum(len(of_list[0]) for of_list in lists.values())
+        half = 300 / sum(len({*groups[name]}) or len(lists[name][0]) for name in lists)
     return VideoDifference(
         seeds=tuple(seeds),
         mean=over_seeds.mean,

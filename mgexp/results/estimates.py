@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, geometric_mean, stdev
 
+import numpy as np
+
 # Two-sided 95 % quantiles of Student's t for 1 to 30 degrees of freedom. With this table we do not need SciPy,
 # which nothing else here uses. Source: NIST/SEMATECH e-Handbook of Statistical Methods, section 1.3.6.7.2.
 T_QUANTILES_95 = (
@@ -93,6 +95,36 @@ def wilson_interval(percent: float, num_videos: int) -> tuple[float, float]:
     spread = share * (1 - share) / num_videos + square / (4 * num_videos**2)
     half = Z_95 * math.sqrt(spread) / (1 + square / num_videos)
     return 100 * max(0.0, center - half), 100 * min(1.0, center + half)
+
+
+def half_width(values: np.ndarray, groups: Sequence[int] = ()) -> float:
+    """Return half the 95 % interval of the mean of one value for each video, of which whole ``groups`` are drawn.
+
+    With groups, the variance is the cluster-robust one, G/(G−1) · Σ (sum of the deviations in a group)² / n² for G
+    groups and n videos, and Student's t has G−1 degrees of freedom. One group says nothing of others. Source:
+    E. Miller, Adding Error Bars to Evals, arXiv 2411.00640 (2024), for the sum; A. C. Cameron and D. L. Miller,
+    Journal of Human Resources 50 (2015), for the factor and the degrees.
+    """
+    if not groups:
+        return Z_95 * math.sqrt(float(values.var()) / len(values))
+    sums = np.bincount(groups, values - values.mean())
+    num = len(sums)
+    if num == 1:
+        return math.inf
+    variance = num / (num - 1) * float((sums**2).sum()) / len(values) ** 2
+    return t_quantile_95(num - 1) * math.sqrt(variance)
+
+
+def grouped_interval(correct: np.ndarray, groups: Sequence[int]) -> tuple[float, float]:
+    """Return the 95 % interval of an accuracy in percent over groups of videos, cut at 0 and 100 %.
+
+    ``correct`` is the share of the runs that were right, for each video. If all groups are alike, as at 100 %,
+    the interval is Wilson's of as many videos as there are groups.
+    """
+    percent, half = 100 * float(correct.mean()), 100 * half_width(correct, groups)
+    if half < 1e-9:
+        return wilson_interval(percent, max(groups) + 1)
+    return max(0.0, percent - half), min(100.0, percent + half)
 
 
 # --- a claim with a margin

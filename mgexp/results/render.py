@@ -15,6 +15,7 @@ from html import escape
 from pathlib import Path
 from statistics import fmean, stdev
 
+import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markdown import Markdown
 
@@ -22,6 +23,7 @@ from mgexp.results.comparison import Pair, Row
 from mgexp.results.estimates import (
     Estimate,
     estimate_mean,
+    grouped_interval,
     is_constant,
     judge_margin,
     wilson_interval,
@@ -170,13 +172,20 @@ def _ends(estimate: Estimate | None, write: Callable[[float], str]) -> str:
 
 
 def test_interval_text(row: Row) -> str:
-    """Write Wilson's interval of the mean accuracy. It covers the choice of the test videos, not of the seed."""
+    """Write the interval of the mean accuracy. It covers the choice of the test videos or groups, not of the seed.
+
+    It is Wilson's, and `grouped_interval` where groups are known.
+    """
     runs = [*row.runs.values()]
     # Wilson's interval is that of a share of videos, as top-1 is, and mAP is not.
     if any(run.top1 is None or not run.num_test_videos for run in runs):
         return NONE
     # Each fold has a list of its own. Where no run has scores of single videos, the list is taken for one.
     lists = {run.videos.names_hash: run.videos.num_videos for run in runs if run.videos}
+    if len(lists) == 1 and all(run.videos and run.videos.groups for run in runs):
+        scores = [run.videos for run in runs if run.videos]
+        correct = np.mean([each.correct for each in scores], axis=0)
+        return "{:.1f} to {:.1f}".format(*grouped_interval(correct, scores[0].groups))
     num = sum(lists.values()) or runs[-1].num_test_videos or 0
     low, high = wilson_interval(row.mean("score"), num)
     return f"{low:.1f} to {high:.1f}"

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import datetime
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,9 @@ from mgexp.config.load import file_values
 from mgexp.registry import OwnFile
 from mgexp.run.confusion import Confusion, read_confusion
 from mgexp.run.files import read_json, read_jsonl, short_path, understanding
-from mgexp.run.folder import METRIC_NAMES, SMOKE_GIVEN, RunDir
+from mgexp.run.folder import GROUPS, METRIC_NAMES, SMOKE_GIVEN, RunDir
 from mgexp.run.other_programs import is_busy
+from mgexp.video.paths import Root
 
 CLOCKS = (
     *("train", "steady", "input_wait"),
@@ -50,12 +52,14 @@ class VideoScores:
 
     ``bits`` has a bit for each video in the order of their paths, as hexadecimal digits; the last byte may have
     bits to spare. ``names_hash`` identifies the list of paths below their common folder, wherever that lies. Two
-    runs are compared only over the same list.
+    runs are compared only over the same list. ``groups`` has the number of the group of each video, and is empty
+    where no groups are known.
     """
 
     num_videos: int
     names_hash: str
     bits: str
+    groups: Sequence[int] = ()
 
     @property
     def correct(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -63,13 +67,19 @@ class VideoScores:
         return np.unpackbits(packed, count=self.num_videos).astype(bool)
 
 
-def pack_videos(correct: Mapping[str, bool]) -> VideoScores:
-    """Pack whether each video, by its absolute path, was classified correctly."""
+def pack_videos(
+    correct: Mapping[str, bool], groups: Mapping[str, str] | None = None
+) -> VideoScores:
+    """Pack whether each video, by its absolute path, was classified correctly. ``groups``: path → group."""
     paths = sorted(correct)
     packed = np.packbits(np.array([correct[path] for path in paths], bool))
     start = len(os.path.commonpath([os.path.dirname(path) for path in paths]))  # noqa: PTH120 (text)
     digest = hashlib.sha256("\n".join(path[start:] for path in paths).encode()).hexdigest()
-    return VideoScores(len(paths), digest[:16], packed.tobytes().hex())
+    # A video that is not named is a group itself.
+    names = [groups.get(path, path) for path in paths] if groups else []
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    of_videos = [numbers[name] for name in names]
+    return VideoScores(len(paths), digest[:16], packed.tobytes().hex(), of_videos)
 
 
 @dataclass(frozen=True)
@@ -235,8 +245,16 @@ def read_run(run_dir: RunDir) -> Run:
             evaluations=tuple(map(_evaluation, read_jsonl(run_dir.evaluations_jsonl))),
             confusion=read_confusion(run_dir.confusion_csv),
             recipe=recipe_digest(values),
-            videos=pack_videos(predictions.correct) if predictions else None,
+            videos=pack_videos(predictions.correct, _groups(values)) if predictions else None,
         )
+
+
+def _groups(values: Mapping[str, Any]) -> dict[str, str]:
+    """Read the groups of videos that tools/own_data.py writes beside its lists: absolute path → group."""
+    path = Path(values.get("DATA.VAL_LIST") or ".").parent / GROUPS
+    root = Root(Path(values.get("DATA.PATH_PREFIX") or "."))
+    groups = read_json(path) if path.is_file() else {}
+    return {os.path.join(root.folder, name): group for name, group in groups.items()}  # noqa: PTH118 (text)
 
 
 def clock_fields(seconds: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from mgexp.config.check import PLACE_KEYS, differing_keys
 from mgexp.config.load import file_values, flatten, load_config
@@ -119,10 +120,15 @@ def write_stored(path: Path, comparison: Comparison) -> None:
                 "other_cores": run.other_cores,
                 "recipe": run.recipe,
                 # Runs of mAP have none.
-                "videos": run.videos and asdict(run.videos),
+                "videos": run.videos and asdict(run.videos, dict_factory=_known),
             }
             lines.append(json_line(line))
     atomic_write_text(path, "".join(lines))
+
+
+def _known(values: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Leave out the groups where none are known, as in the files of earlier versions."""
+    return {name: value for name, value in values if name != "groups" or value}
 
 
 def read_stored(path: Path) -> Comparison:

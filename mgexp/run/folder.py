@@ -15,6 +15,7 @@ from mgexp.errors import InputError
 from mgexp.run.files import lock_file
 
 RUNS = "runs"
+GROUPS = "groups.json"  # beside the lists of a project: the group of each video
 SMOKE = "smoke"
 SMOKE_GIVEN = "--smoke"
 """The mark of a smoke run in starts.jsonl. It stands among the keys that the command line gave."""

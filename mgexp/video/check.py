@@ -6,13 +6,14 @@ import math
 import os
 import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import av
+import numpy as np
 
 from mgexp.video.frame_folder import FrameFolder
 from mgexp.video.pyav import AV_ERRORS, header_duration
@@ -46,6 +47,11 @@ the middle."""
 LOST_SECONDS = 1.0
 """A file has lost its end if its frames end earlier than its header says by more seconds than this. Assumption:
 headers are less wrong."""
+MEAN_SIDE, MEAN_EVERY = 8, 10
+"""The mean frame is the grey mean of every tenth frame, in 8 × 8 pixels."""
+ALIKE = 0.995
+"""Mean frames are nearly the same if their correlation is higher: in 2,554 of 5,344 pairs of one scene and 32 of
+61,086 other pairs of the drones clips, and in none of 9,045 pairs of coloured shapes on drawn backgrounds."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,8 @@ class VideoCheck:
     ``frames``: number of frames that were decoded, or of images without damage. ``fps`` and ``duration_seconds``
     come from the header. If the header has no duration, the times of the frames give it. ``width`` and
     ``height``: pixels of the first frame. A value of None is unknown. ``seconds``: how long the
-    check took, 0 if its process died. ``state``: size and time of change of the file before it was
+    check took, 0 if its process died. ``mean_frame``: the grey values of the mean frame, 8 × 8 pixels as 128
+    hexadecimal digits, or "" if it is unknown. ``state``: size and time of change of the file before it was
     decoded; None if nobody looked.
     """
 
@@ -69,6 +76,7 @@ class VideoCheck:
     height: int | None = None
     codec: str | None = None
     seconds: float = 0.0
+    mean_frame: str = ""
     state: Mapping[str, int | None] | None = field(default=None, compare=False)
 
     @property
@@ -94,12 +102,15 @@ class _Seen:
     seen_until: int | None = None
     num_disordered: int = 0
     damage: list[str] = field(default_factory=list)
+    greys: list[Any] = field(default_factory=list)
 
     def add(self, frame: Any) -> None:
         """Count one decoded frame, unless it was counted before a seek (up to ``seen_until``)."""
         # A seek goes back to a keyframe, so frames that were counted before may come again.
         if None not in (frame.pts, self.seen_until) and frame.pts <= self.seen_until:
             return
+        if self.frames % MEAN_EVERY == 0:
+            self.greys += _small_grey(frame)
         self.frames += 1
         size = (frame.width, frame.height)
         self.size = self.size or size
@@ -199,6 +210,7 @@ def _check_file(path: str, quick: bool) -> VideoCheck:
             width=width,
             height=height,
             codec=stream.codec_context.name,
+            mean_frame=_mean_frame(seen.greys),
         )
     # A seek may lead behind the last keyframe, as in a transport stream, and then nothing comes after it. The full
     # check tells an end that no seek reaches from a lost one.
@@ -214,9 +226,13 @@ def _check_folder(path: str, quick: bool) -> VideoCheck:
     places = sorted({0, len(folder.images) - 1}) if quick else range(len(folder.images))
     sizes: dict[tuple[int, ...], str] = {}
     damage: list[str] = []
+    greys: list[Any] = []
     for place in places:
         try:
-            sizes.setdefault(folder.image(place).shape[:2], folder.images[place])
+            image = folder.image(place)
+            sizes.setdefault(image.shape[:2], folder.images[place])
+            if place % MEAN_EVERY == 0:
+                greys += _small_grey(av.VideoFrame.from_ndarray(image, "rgb24"))
         except VideoError as error:
             damage.append(f"{folder.images[place]} {error.reason}")
     kind, reason = "ok", ""
@@ -237,7 +253,35 @@ def _check_folder(path: str, quick: bool) -> VideoCheck:
         width=width,
         height=height,
         codec=ending,
+        mean_frame=_mean_frame(greys),
     )
+
+
+def _small_grey(frame: Any) -> list[Any]:
+    """Return a frame in grey and 8 × 8 pixels, or nothing if its format cannot be converted."""
+    with suppress(*AV_ERRORS):
+        return [frame.reformat(MEAN_SIDE, MEAN_SIDE, "gray", interpolation="AREA").to_ndarray()]
+    return []
+
+
+def _mean_frame(greys: list[Any]) -> str:
+    return np.mean(greys, axis=0).round().astype(np.uint8).tobytes().hex() if greys else ""
+
+
+def alike_places(checks: Sequence[VideoCheck], others: Sequence[VideoCheck]) -> Iterator[list[int]]:
+    """Yield for each check the places of the others whose mean frame is nearly the same."""
+    of_others = _centred(others)
+    for frame in _centred(checks):
+        yield np.flatnonzero(of_others @ frame > ALIKE).tolist()
+
+
+def _centred(checks: Sequence[VideoCheck]) -> Any:
+    """Return mean frames (videos, pixels) whose products are correlations; 0 if unknown or blank."""
+    unknown = "00" * MEAN_SIDE**2
+    digits = "".join(check.mean_frame or unknown for check in checks)
+    frames = np.frombuffer(bytes.fromhex(digits), np.uint8).reshape(len(checks), -1)
+    centred = frames - frames.mean(axis=1, keepdims=True)
+    return centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-6)
 
 
 def _decode_rest(container: Any, stream: Any, seen: _Seen, enough_ticks: float = math.inf) -> bool:

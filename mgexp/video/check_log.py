@@ -129,7 +129,10 @@ class CheckLog:
                 lambda line: line["path"] not in asked or self._holds(line),
             )
             return {
-                line["path"]: VideoCheck(**{name: line[name] for name in names})
+                # A line of an earlier version has no mean frame.
+                line["path"]: VideoCheck(
+                    **{name: {"mean_frame": "", **line}[name] for name in names}
+                )
                 for line in read_jsonl(self.folder.videos_jsonl)
                 if line["path"] in asked
             }

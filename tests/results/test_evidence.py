@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from fake_experiments import result
 
@@ -12,6 +13,8 @@ from mgexp.results.comparison import Pair, Row, compare_videos, seconds_to, spee
 from mgexp.results.estimates import (
     estimate_mean,
     estimate_score,
+    grouped_interval,
+    half_width,
     is_constant,
     judge_margin,
     seeds_to_decide,
@@ -184,6 +187,58 @@ def test_the_same_list_below_another_folder_is_the_same_list():
     )
     assert pack_videos(one) == pack_videos(other)
     assert pack_videos({"/x/val/a/1.mp4": True}).num_videos == 1
+
+
+# --- groups of videos
+
+
+TENS = [number // 10 for number in range(100)]
+"""The groups of 100 videos: ten videos each."""
+
+
+def test_the_interval_of_an_accuracy_counts_groups():
+    """Four groups of 25 with 16, 18, 14 and 20 right: the squares of −1, 1, −3 and 3 are 20.
+
+    √(4/3 · 20) / 100 = 5.164 points, times 3.182 (Student's t) is 16.43. Groups of one size have the interval of
+    their means, 64, 72, 56 and 80 %.
+    """
+    num_right = (16, 18, 14, 20)
+    correct = np.concatenate([np.arange(25) < num for num in num_right])
+    found = grouped_interval(correct, [number // 25 for number in range(100)])
+    assert found == pytest.approx((68 - 16.43, 68 + 16.43), abs=0.005)
+    assert found == pytest.approx(estimate_mean([4 * num for num in num_right]).interval)
+
+
+def test_groups_of_several_sizes_count_by_their_videos():
+    """4 of 4, 1 of 2 and 0 of 2 right: 1.5² + 0.25² + 1.25² = 3.875, and √(1.5 · 3.875) / 8 is 0.3014."""
+    correct, groups = np.array([1, 1, 1, 1, 1, 0, 0, 0]), [0, 0, 0, 0, 1, 1, 2, 2]
+    assert half_width(correct, groups) == pytest.approx(4.303 * 0.30136, abs=1e-4)
+    assert grouped_interval(correct, groups) == (0.0, 100.0)
+
+
+def test_groups_that_are_all_right_are_as_many_videos():
+    assert grouped_interval(np.ones(100), TENS) == wilson_interval(100.0, 10)
+    assert grouped_interval(np.array([1, 0]), [0, 0]) == (
+        0.0,
+        100.0,
+    )  # one group tells nothing of others
+
+
+@pytest.mark.parametrize(
+    ("num_gained", "half"),
+    # Three groups of ten are gained: 3 · 7² + 7 · 3² = 210, √(10/9 · 210) / 100 = 15.275 points, times 2.262.
+    [(30, 2.262 * 15.275), (0, 30.0)],
+)
+def test_the_interval_of_a_difference_counts_groups(num_gained, half):
+    names = [f"video{number:03d}" for number in range(100)]
+    groups = {name: f"group {name[5:7]}" for name in names}
+    runs = []
+    for row, num in (("long", num_gained), ("baseline", 0)):
+        videos = pack_videos({name: int(name[5:]) < num for name in names}, groups)
+        assert videos.groups == TENS
+        runs.append(replace(result(f"study/{row}"), videos=videos))
+    found = compare_videos(pair_of(runs[:1], runs[1:]))
+    assert found.interval == pytest.approx((num_gained - half, num_gained + half), abs=0.01)
 
 
 def test_runs_with_other_videos_are_not_compared():

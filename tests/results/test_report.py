@@ -12,7 +12,7 @@ from markdown_tables import row, section, tables
 
 from mgexp.results.render import Picture, to_html
 from mgexp.results.report import render_report
-from mgexp.results.store import load_comparison, load_runs
+from mgexp.results.store import load_comparison, load_runs, read_stored, write_stored
 from mgexp.run.confusion import write_confusion
 from mgexp.run.files import append_jsonl, json_line, read_json, read_jsonl, write_json
 from mgexp.run.folder import RunDir
@@ -171,6 +171,29 @@ def test_test_videos_count_once_where_only_some_runs_have_their_scores(report, t
     save_scores(run, 2)
     (found,) = tables(report(), "## Rows")[0]
     assert found["95 % interval of the test videos"] == "15.0 to 85.0"
+
+
+def test_groups_beside_the_validation_list_are_counted(report, tmp_path):
+    """Videos 2 and 3 are a group, and the others a group each. The deviations have the squares ¼, ¼ and 1.
+
+    √(3/2 · 1.5) / 4 is 37.5 points, and Student's t is 4.303. The groups are stored beside the rows too.
+    """
+    run = fake_run(tmp_path / "runs", "baseline", 1, top1=50.0)
+    lines = [{**line, "num_videos": 4} for line in read_jsonl(run.evaluations_jsonl)]
+    run.evaluations_jsonl.write_text("".join(map(json_line, lines)))
+    save_scores(run, 2)
+    (found,) = load_comparison(tmp_path / "runs").rows
+    assert found.runs[1].videos.groups == []
+    data = f"DATA:\n  VAL_LIST: {tmp_path}/val.csv\n  PATH_PREFIX: /videos\n"
+    run.config_yaml.write_text(data)
+    (tmp_path / "groups.json").write_text('{"0.mp4": "a", "2.mp4": "b", "3.mp4": "b"}')
+    comparison = load_comparison(tmp_path / "runs")
+    assert comparison.rows[0].runs[1].videos.groups == [0, 1, 2, 2]
+    write_stored(tmp_path / "runs.jsonl", comparison)
+    for each in (comparison, read_stored(tmp_path / "runs.jsonl")):
+        text = render_report("runs", each)
+        assert "4 test videos in 3 groups: one of them is 25.00 points." in text
+        assert tables(text, "## Rows")[0][0]["95 % interval of the test videos"] == "0.0 to 100.0"
 
 
 def test_a_smoke_run_is_marked_and_its_command_shown(report, tmp_path):

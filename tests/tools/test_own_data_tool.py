@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -66,6 +67,163 @@ def test_groups_are_in_one_list(videos):
     assert len(persons[0] | persons[1]) == 6
     # The study has the baseline alone, since long has too few steps.
     assert read_study(Path("projects/videos")).names == ("baseline",)
+
+
+def never(*_):
+    raise AssertionError("it decodes")
+
+
+def test_one_group_of_all_videos_is_refused_before_decoding(videos, monkeypatch, capsys):
+    monkeypatch.setattr(tool, "check_in_folder", never)
+    assert main(["videos", "--group-regex", "^(person)"]) == 2
+    assert "class calm, fight" in (message := capsys.readouterr().err)
+    assert "1 group: person (24)" in message
+    for index in range(24):  # the classes have a group each
+        path = next(videos.glob(f"*/*_{index}.mp4"))
+        path.rename(path.with_name(f"{path.parent.name}_{index}.mp4"))
+    assert main(["videos", "--group-regex", "^([a-z]+)_"]) == 2
+    assert "2 groups: calm (12), fight (12)" in capsys.readouterr().err
+    assert not Path("projects").exists()
+
+
+def test_numbered_names_are_told_before_decoding(make, tmp_path, monkeypatch, capsys):
+    """Twelve numbers of a class make 3 groups of 5, 5 and 2, and only 2 groups of 10."""
+    names = [
+        f"{kind}/IR_{kind}_{number:03}.mp4" for kind in ("BIRD", "DRONE") for number in range(1, 13)
+    ]
+    make(*names)
+    monkeypatch.setattr(tool, "check_in_folder", never)
+    with pytest.raises(AssertionError, match="it decodes"):
+        main([str(tmp_path)])
+    told = capsys.readouterr().out
+    assert "The names of BIRD, DRONE are numbered" in told
+    sizes = ", ".join(
+        f"{kind}/IR_{kind}_{ends}"
+        for kind in ("BIRD", "DRONE")
+        for ends in ("1-5 (5)", "6-10 (5)", "11-15 (2)")
+    )
+    assert f"Perhaps --group-numbers 5, which makes 6 groups: {sizes}." in told
+
+
+@pytest.mark.parametrize(
+    ("form", "option"),
+    [
+        (
+            "v_{kind}_g0{group}_c0{clip}",
+            r"--group-regex '^(.*[0-9])[^0-9]+[0-9]+$', which makes 6 groups: v_a_g01 (2)",
+        ),
+        (
+            "anna{group}_{kind}_{clip}",
+            r"--group-regex '^([^\W_]+)[\W_]', which makes 3 groups: anna1 (4)",
+        ),
+        ("{group}{clip}{kind}", None),
+    ],
+)
+def test_a_proposal_was_tried_on_the_names(make, tmp_path, form, option):
+    names = [
+        f"{kind}/{form.format(kind=kind, group=group, clip=clip)}.mp4"
+        for kind in "ab"
+        for group in (1, 2, 3)
+        for clip in (1, 2)
+    ]
+    lines = tool.name_lines(make(*names), tmp_path)
+    assert [line for line in lines if "Perhaps" in line] == [
+        line for line in lines if option and option in line
+    ]
+    assert len(lines) == (2 if option is None else 4)
+
+
+def test_few_groups_are_not_proposed(make, tmp_path):
+    """Class b has two groups of each kind."""
+    names = ("a/1.mp4", "a/3.mp4", "a/5.mp4", "a/6.mp4", "b/1.mp4", "b/2.mp4", "b/4.mp4")
+    assert not [line for line in tool.name_lines(make(*names), tmp_path) if "Perhaps" in line]
+
+
+def test_numbers_in_a_row_are_a_group(make, tmp_path):
+    """From the lowest number of each text on; 4 is missing, and a name without a number is a group itself."""
+    names = [f"a/c_{number}.mp4" for number in (2, 3, 5, 6, 10)] + ["a/c_.mp4", "b/c_7.mp4"]
+    found = tool.with_groups(make(*names), tmp_path, None, 3)
+    assert {Path(one.path).stem: one.group for one in found} == {
+        **dict.fromkeys(("c_2", "c_3"), "a/c_2-4"),
+        **dict.fromkeys(("c_5", "c_6"), "a/c_5-7"),
+        "c_10": "a/c_8-10",
+        "c_": "",
+        "c_7": "b/c_7-9",
+    }
+    with pytest.raises(InputError, match="no name ends in a number"):
+        tool.with_groups([one for one in found if not one.group], tmp_path, None, 3)
+
+
+def test_another_split_decodes_nothing_again(videos, monkeypatch, capsys):
+    assert main(["videos", "--processes", "1"]) == 0
+    project = Path("projects/videos")
+    first = (project / "val.csv").read_text()
+    monkeypatch.setattr(
+        "mgexp.video.check_log.check_videos", lambda paths, **_: (never() for _ in paths)
+    )
+    assert main(["videos", "--seed", "1"]) == 2
+    assert "--again" in capsys.readouterr().err
+    assert main(["videos", "--again", "--seed", "1"]) == 0
+    assert (project / "val.csv").read_text() != first
+    assert not (project / "groups.json").exists()
+    capsys.readouterr()
+    assert main(["videos", "--again", "--group-regex", "^(person[0-9]+)_"]) == 0
+    out = capsys.readouterr().out
+    assert "24 were known from an earlier call" in out
+    assert out.index("Split by group: ") < out.index("Next:")
+    groups = json.loads((project / "groups.json").read_text())
+    assert (len(groups), groups["calm/person5_22.mp4"]) == (24, "person5")
+    # A smoke run may lie there, and a run of the study may not.
+    for folder, code in (("runs/smoke/baseline/seed0", 0), ("runs/baseline/seed0", 2)):
+        (project / folder).mkdir(parents=True)
+        (project / folder / "config.yaml").touch()
+        assert main(["videos", "--again"]) == code
+    assert "has runs" in capsys.readouterr().err
+
+
+def test_the_same_video_in_two_classes_is_a_conflict(videos, capsys):
+    shutil.copy(videos / "calm/person0_0.mp4", videos / "fight/z.mp4")
+    assert main(["videos", "--quick", "--processes", "1"]) == 2
+    message = capsys.readouterr().err
+    assert "1 problem found" in message
+    assert re.search(
+        r"label conflict: the same video is \S+calm/person0_0.mp4 and \S+fight/z.mp4", message
+    )
+
+
+def test_a_video_listed_in_two_classes_is_a_conflict(make, tmp_path):
+    (tmp_path / "list.txt").write_text("a.mp4 run\na.mp4 stop\n")
+    with pytest.raises(InputError, match=r"label conflict: \S+a.mp4 is of class run, stop"):
+        make(options=("--list", str(tmp_path / "list.txt")))
+
+
+def test_near_backgrounds_of_different_groups_are_counted(tmp_path):
+    """Frames of one slope correlate whatever their brightness and contrast; a blank one is like no other."""
+    slope = bytes(range(0, 128, 2)).hex()
+    frames = {
+        "t1": bytes(range(100, 164)).hex(),
+        "t2": slope,
+        "t3": bytes(range(64, 0, -1)).hex(),
+        "t4": "",
+        "t5": "07" * 64,
+        "v1": slope,
+        "v2": "07" * 64,
+    }
+    checks = {
+        f"/{name}": VideoCheck(f"/{name}", "ok", mean_frame=frame) for name, frame in frames.items()
+    }
+    train, val = (
+        [
+            tool.OwnVideo(path, "a", "g" if path in {"/t2", "/v1"} else "")
+            for path in checks
+            if path[1] == which
+        ]
+        for which in "tv"
+    )
+    (line,) = tool.alike_lines(train, val, checks, tool.Root(Path("/")))
+    assert line.startswith("warning: 1 pair of ")
+    assert line.endswith("v1 and t1")
+    assert tool.alike_lines(train[1:], val, checks, tool.Root(Path("/"))) == []
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,14 @@
 """Checks of videos: what is found in a file, in processes, in a log, in a table."""
 
+import json
 import multiprocessing
 import os
 import time
+from dataclasses import replace
 
+import av
 import bad_checks
+import numpy as np
 import pytest
 from odd_videos import (
     EMPTY_GIF,
@@ -14,6 +18,7 @@ from odd_videos import (
     write_four_seconds,
     write_pictures,
 )
+from PIL import Image
 from videos import LONG_GOP, write_video, write_wav
 
 from mgexp.run.files import read_jsonl
@@ -84,6 +89,22 @@ def test_what_a_good_video_holds(tmp_path):
     assert found.duration_seconds == pytest.approx(40 / 30)
     assert (found.codec, found.is_usable) == ("h264", True)
     assert found.seconds > 0
+
+
+def test_the_mean_frame_is_that_of_every_tenth_frame(tmp_path):
+    """The left half is grey 100 in the first frame and 200 in the eleventh; all others are black."""
+    pictures = np.zeros((12, 64, 64), np.uint8)
+    pictures[0, :, :32], pictures[10, :, :32] = 100, 200
+    (tmp_path / "folder").mkdir()
+    with av.open(str(tmp_path / "a.mkv"), "w") as container:
+        stream = container.add_stream("ffv1", rate=30, width=64, height=64, pix_fmt="gray")
+        for number, picture in enumerate(pictures):
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, "gray")))
+            Image.fromarray(picture).save(tmp_path / f"folder/{number:02}.png")
+        container.mux(stream.encode())
+    for name in ("a.mkv", "folder"):
+        found = check_video(str(tmp_path / name), quick=False)
+        assert (found.kind, found.mean_frame) == ("ok", ("96" * 4 + "00" * 4) * 8)
 
 
 def test_damage_says_how_much_and_where(tmp_path):
@@ -235,14 +256,18 @@ def log(tmp_path):
 
 
 def test_a_line_has_the_fields_of_the_contract(log, video, tmp_path):
-    check = VideoCheck(str(video), "ok", "", 40, 30.0, 1.5, 64, 48, "h264", 0.25)
+    check = VideoCheck(str(video), "ok", "", 40, 30.0, 1.5, 64, 48, "h264", 0.25, "00ff")
     log().add(check)
     (line,) = read_jsonl(tmp_path / "videos.jsonl")
     state = {"bytes": 5, "mtime_ns": video.stat().st_mtime_ns, "quick": False}
     names = {"path": str(video), "kind": "ok", "reason": "", "codec": "h264"}
     numbers = {"frames": 40, "fps": 30.0, "duration_seconds": 1.5, "width": 64, "height": 48}
-    assert line == {**names, **numbers, "seconds": 0.25, **state}
+    assert line == {**names, **numbers, "seconds": 0.25, "mean_frame": "00ff", **state}
     assert log().known([str(video)]) == {str(video): check}
+    # A line of an earlier version has no mean frame.
+    del line["mean_frame"]
+    (tmp_path / "videos.jsonl").write_text(json.dumps(line) + "\n")
+    assert log().known([str(video)]) == {str(video): replace(check, mean_frame="")}
 
 
 @pytest.mark.parametrize("change", ["size", "mtime", "gone"])
