@@ -21,6 +21,8 @@ from torch import nn
 from mgexp.config.load import config_of
 from mgexp.errors import TrainingError
 from mgexp.models.build import build_model
+from mgexp.run.folder import RunDir
+from mgexp.train.checkpoint import best_step
 from mgexp.train.precision import Precision
 from mgexp.train.step import Normalizer
 
@@ -177,6 +179,21 @@ def test_a_network_that_cannot_be_exported_keeps_its_weights_and_is_exit_code_1(
     assert start() == 1
     found = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert found == ["model.safetensors", "preprocessing.json"]
+
+
+def test_the_best_checkpoint_is_exported_with_its_precise_statistics(
+    start, untraced, finished_run, tmp_path
+):
+    """Its weights are those of the checkpoint, and only its statistics of batch norm are new."""
+    best = best_step(RunDir(finished_run))
+    assert start("--checkpoint", "best", "--formats", "torch") == 1
+    found = load_file(tmp_path / "out" / "model.safetensors")
+    saved = torch.load(RunDir(finished_run).checkpoint(best), weights_only=True)["model"]
+    last = torch.load(finished_run / "model.pt", weights_only=True)
+    changed = {name for name in saved if not torch.equal(saved[name], found[name])}
+    assert changed
+    assert all(".running_" in name for name in changed)
+    assert any(not torch.equal(last[name], found[name]) for name in saved if "conv" in name)
 
 
 def test_all_problems_come_in_one_message_before_anything_is_written(
