@@ -109,6 +109,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = ToolParser(__doc__)
     parser.add_argument("--run", required=True, type=Path, help="folder of a finished run")
     parser.add_argument(
+        "--checkpoint",
+        choices=("best",),
+        help="best: take the weights of the best evaluation during training, not the last ones",
+    )
+    parser.add_argument(
         "--output",
         required=True,
         type=local_folder,
@@ -276,7 +281,9 @@ def export(options: argparse.Namespace) -> None:
         remedy = "pip install --editable '.[export]', or leave ONNX out with --formats torch"
         problems.append(f"ONNX needs {', '.join(missing)}: {remedy}")
     raise_problems(problems)
-    predictor = build_predictor(cfg, run_dir, torch.device("cpu"))
+    predictor = build_predictor(
+        cfg, run_dir, torch.device("cpu"), is_best=options.checkpoint == "best"
+    )
     model = predictor.model
     clips = Clips(cfg.DATA.NUM_FRAMES, cfg.DATA.TRAIN_CROP_SIZE, predictor.normalizer)
     folder: Path = options.output

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""Print which classes a trained model sees in videos.
+"""Print which classes a trained model sees in videos, and how many it has right in a labelled list.
 
   python tools/predict.py my_videos --run runs/quickstart/long/seed0 --csv classes.csv
+  python tools/predict.py --list test.csv --run runs/quickstart/long/seed0
+  python tools/predict.py long_video.mp4 --every 2 --run runs/quickstart/long/seed0
+  python tools/predict.py --list test.csv --cfg YAML --weights SLOWFAST_8x8_R50.pyth
 
 RUN is the folder of a finished run. A video is seen in all views of the full protocol, and its
 probabilities are their mean, or with DATA.ENSEMBLE_METHOD max the largest of each class.
@@ -12,74 +15,118 @@ cannot be read, 4 interrupted.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 # mgexp comes before torch, because it sets how torch's threads wait.
 import mgexp  # noqa: F401
 
 # isort: split
+import numpy as np
 import simplejson
 import torch
 
+from mgexp.config.check import cross_problems
 from mgexp.config.keys import Config
+from mgexp.config.load import load_config
 from mgexp.data.formats import ENDINGS
-from mgexp.data.loader import build_view_loader, worker_count
-from mgexp.data.records import VideoRecord
+from mgexp.data.lists import build_list
+from mgexp.data.loader import build_opener, build_view_loader, worker_count
+from mgexp.data.records import Record, VideoList, VideoRecord
 from mgexp.dist import Processes, device_of, device_problems
 from mgexp.errors import collected, listed, raise_problems
-from mgexp.options import ToolParser, add_import_option, run_tool, say, without_folder
-from mgexp.run.confusion import name_of
+from mgexp.models.build import build_problems
+from mgexp.options import (
+    ToolParser,
+    add_import_option,
+    not_positive,
+    run_tool,
+    say,
+    without_folder,
+)
+from mgexp.results.estimates import wilson_interval
+from mgexp.run.confusion import Confusion, count_confusions, name_of
+from mgexp.run.files import atomic_file, write_rows
+from mgexp.run.folder import RunDir
 from mgexp.run.log import progress_bar
 from mgexp.stop import Interrupted, StopRequest
-from mgexp.text import counted
-from mgexp.train.predict import (
-    Prediction,
-    Predictor,
-    build_predictor,
-    load_run,
-    read_names,
-    write_csv,
-)
+from mgexp.text import aligned, counted
+from mgexp.train.predict import Prediction, Predictor, build_predictor, load_run, read_names
+from mgexp.train.setup import list_problems
+from mgexp.train.task import Task, build_task, metrics_text
 from mgexp.video.frame_folder import FilesAndFolders, images_of, is_image
-from mgexp.video.reader import VideoError
+from mgexp.video.reader import Opener, VideoError
 
 NUM_BEST = 5
+NO_LABEL = 0
+"""The label of a video without one. A record needs a label, and a prediction does not read it."""
+COLUMNS = ("video", "seconds", "rank", "label", "name", "probability", "error", "truth")
+"""The columns of the CSV file. ``seconds`` is the beginning of a stretch of a video, and empty for a whole one.
+``truth`` has the classes of a video of a labelled list, with spaces between."""
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Parse the command line."""
     parser = ToolParser(__doc__)
     add = parser.add_argument
-    add("videos", nargs="+", metavar="VIDEO", help="video files, and folders of them")
-    add("--run", required=True, type=Path, help="folder of a finished run")
+    text = (
+        "video files, and folders of them; with --list, KEY VALUE pairs such as DATA.FORMAT ucf101"
+    )
+    add("videos", nargs="*", metavar="VIDEO", help=text)
+    text = "score this list of videos with labels, of DATA.FORMAT, relative to DATA.PATH_PREFIX"
+    add("--list", metavar="FILE", help=text)
+    add("--run", type=Path, help="folder of a finished run")
+    add("--cfg", type=Path, metavar="YAML", help="configuration for --weights without --run")
+    text = "weights to take in place of those of the run, as TRAIN.INIT_WEIGHTS takes"
+    add("--weights", metavar="FILE", default="", help=text)
+    text = "best: take the weights of the best evaluation during training, not the last ones"
+    add("--checkpoint", choices=("best",), help=text)
     add_import_option(parser)
+    text = "predict each stretch of SECONDS of the videos by a clip from its middle"
+    add("--every", type=float, metavar="SECONDS", help=text)
     add(
         "--classes",
         type=Path,
         help="names of the classes, as DATA.CLASSES takes (default: those of the run)",
     )
-    add(
-        "--top", type=int, metavar="N", help=f"classes shown (default: {NUM_BEST}, or all if fewer)"
-    )
+    text = f"classes shown (default: {NUM_BEST}, or all if fewer; 1 with --list and --every)"
+    add("--top", type=int, metavar="N", help=text)
     add("--csv", type=Path, metavar="FILE", help="write a line for each video and class")
+    text = "write the vector before the classifier of each video, the mean of its views"
+    add("--features", type=Path, metavar="FILE.npz", help=text)
     add("--device", choices=("auto", "cpu", "cuda"), default="auto")
     add("--json", action="store_true", help="print all at the end, for programs")
-    return parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
+    if not (options.run or (options.cfg and options.weights)):
+        parser.error("give --run, or --cfg and --weights")
+    if options.run and options.cfg:
+        parser.error("--run has a configuration: leave --cfg out")
+    if options.checkpoint and (options.weights or not options.run):
+        parser.error("--checkpoint is of --run: leave --weights out")
+    if options.list and options.every:
+        parser.error("--every is for videos, not for --list")
+    if not (options.list or options.videos):
+        parser.error("give videos or --list")
+    return options
 
 
 def option_problems(options: argparse.Namespace, num_classes: int) -> list[str]:
-    """Say what is wrong with the options, but for the videos."""
+    """Say what is wrong with the options, but for the videos and the list."""
     problems = [
         *device_problems(options.device, torch.cuda.device_count()),
-        *without_folder({"--csv": options.csv}),
+        *without_folder({"--csv": options.csv, "--features": options.features}),
+        *not_positive({"--every": options.every}),
     ]
     if options.csv and options.csv.is_file() and options.csv.suffix != ".csv":
         problems.append(f"--csv {options.csv} exists and does not end in .csv: choose another name")
+    if options.features and options.features.suffix != ".npz":
+        problems.append(f"--features {options.features} does not end in .npz")
     if options.top is not None and not 1 <= options.top <= num_classes:
         problems.append(f"--top {options.top}: the model has {num_classes} classes; give 1 to that")
     return problems
@@ -120,42 +167,103 @@ def is_frame_folder(folder: str, paths: Sequence[Path]) -> bool:
         return False
 
 
-def build_predictions(
-    cfg: Config, predictor: Predictor, videos: tuple[str, ...], device: torch.device, num_best: int
-) -> Iterator[Prediction]:
-    """Predict the videos in all views of the full protocol, one after the other."""
-    # A record needs a label, but prediction does not read it.
-    records = [VideoRecord(video, 0) for video in videos]
-    # A new video has no copy in the clip store of the run. NUM_WORKERS may still be auto in its YAML.
-    workers = min(worker_count(cfg.DATA_LOADER.NUM_WORKERS), len(videos))
-    cfg = replace(cfg, DATA_LOADER=replace(cfg.DATA_LOADER, NUM_WORKERS=workers))
-    opener = FilesAndFolders(cfg.DATA.FRAMES_FPS)
-    views = build_view_loader(cfg, records, True, device, Processes(), opener)
-    return predictor.predict(videos, views, num_best)
+def cut(video: str, every: float, opener: Opener) -> list[VideoRecord]:
+    """Cut a video into stretches of ``every`` seconds. The last one may be shorter."""
+    try:
+        with opener(video) as opened:
+            end = opened.duration_seconds
+    except VideoError:
+        # The prediction will say why.
+        return [VideoRecord(video, NO_LABEL)]
+    starts = [number * every for number in range(max(1, math.ceil(end / every - 1e-6)))]
+    return [VideoRecord(video, NO_LABEL, (start, min(start + every, end))) for start in starts]
 
 
-def predict(options: argparse.Namespace, stop: StopRequest) -> int:
-    """Print the predictions, and write the CSV file. Raises InputError for bad input."""
-    run_dir, cfg = load_run(options.run)
-    num_classes = cfg.MODEL.NUM_CLASSES
-    problems = option_problems(options, num_classes)
-    names: tuple[str, ...] = ()
-    with collected(problems):
-        names = read_names(options.classes, run_dir, num_classes)
+def list_records(cfg: Config, problems: list[str]) -> tuple[Record, ...]:
+    """Read the videos of the labelled list, and add what is wrong with it to ``problems``."""
+    videos = build_list(cfg, "VAL_LIST")
+    problems += list_problems(VideoList(), videos, 0.0)
+    shape = build_task(cfg).label_shape
+    if any(torch.tensor(record.target()).shape != shape for record in videos.records[:1]):
+        given = f"DATA.FORMAT = {cfg.DATA.FORMAT}"
+        problems.append(
+            f"{given}: its labels are not those of MODEL.LOSS_FUNC {cfg.MODEL.LOSS_FUNC}"
+        )
+    return videos.records
+
+
+def video_records(options: argparse.Namespace, opener: Opener, problems: list[str]) -> list[Record]:
+    """Find the videos of the command line, or their stretches."""
     videos, skipped = find_videos(options.videos)
     if not videos:
         problems.append(f"no video in {', '.join(options.videos)}")
-    raise_problems(problems)
     if skipped:
         num = counted(len(skipped), "file", "files")
         say(f"skipped {num} without the ending of a video: {listed(skipped, 5)}")
+    if options.every and not problems:
+        return [part for video in videos for part in cut(video, options.every, opener)]
+    return [VideoRecord(video, NO_LABEL) for video in videos]
+
+
+def build_predictions(
+    cfg: Config,
+    predictor: Predictor,
+    records: Sequence[Record],
+    device: torch.device,
+    is_full: bool,
+    opener: Opener,
+) -> Iterator[Prediction]:
+    """Predict the videos in all views of the full protocol, or in one centre view, one after the other."""
+    # NUM_WORKERS may still be auto in its YAML.
+    workers = min(worker_count(cfg.DATA_LOADER.NUM_WORKERS), len(records))
+    cfg = replace(cfg, DATA_LOADER=replace(cfg.DATA_LOADER, NUM_WORKERS=workers))
+    views = build_view_loader(cfg, records, is_full, device, Processes(), opener)
+    return predictor.predict(records, views)
+
+
+def read_configuration(options: argparse.Namespace) -> tuple[RunDir | None, Config]:
+    """Return the folder of --run, if it is given, and the configuration. Raises InputError."""
+    pairs = ["DATA.VAL_LIST", options.list, *options.videos] if options.list else []
+    if options.run:
+        return load_run(options.run, pairs)
+    cfg = load_config(options.cfg, pairs)
+    shape = (cfg.DATA.NUM_FRAMES, cfg.DATA.TEST_CROP_SIZE)
+    raise_problems([*cross_problems(cfg), *build_problems(cfg, {shape}, runs_own=False)])
+    return None, cfg
+
+
+def predict(options: argparse.Namespace, stop: StopRequest) -> int:
+    """Print the predictions or the accuracy, and write the files. Raises InputError for bad input."""
+    run_dir, cfg = read_configuration(options)
+    num_classes = cfg.MODEL.NUM_CLASSES
+    problems = option_problems(options, num_classes)
+    names: tuple[str, ...] = ()
+    records: Sequence[Record] = ()
+    opener: Opener = FilesAndFolders(cfg.DATA.FRAMES_FPS)
+    with collected(problems):
+        names = read_names(options.classes, run_dir, num_classes)
+    with collected(problems):
+        if options.list:
+            # An evaluation of the run reads its clip store, too. A new video has no copy there.
+            opener = build_opener(cfg)
+            records = list_records(cfg, problems)
+        else:
+            records = video_records(options, opener, problems)
+    raise_problems(problems)
     device = device_of(options.device)
+    if options.checkpoint:
+        say("computing the statistics of batch norm from the training videos, if the run did so")
     # All options were checked before this line, which loads the network.
-    predictor = build_predictor(cfg, run_dir, device)
-    num_best = options.top or min(NUM_BEST, num_classes)
     with stop.at_once():
-        predictions = build_predictions(cfg, predictor, tuple(videos), device, num_best)
-        return report(options, predictions, names, stop, len(videos))
+        predictor = build_predictor(
+            *(cfg, run_dir, device, options.weights),
+            is_best=options.checkpoint == "best",
+            with_features=options.features is not None,
+        )
+        predictions = build_predictions(
+            cfg, predictor, records, device, options.every is None, opener
+        )
+        return report(options, predictions, names, stop, len(records), predictor.task)
 
 
 def report(
@@ -164,49 +272,146 @@ def report(
     names: Sequence[str],
     stop: StopRequest,
     total: int,
+    task: Task,
 ) -> int:
-    """Print each prediction as soon as it is there, or JSON at the end, and write the CSV file.
+    """Print each prediction as soon as it is there, or JSON or the accuracy at the end, and write the files.
 
     After a signal, this is done with the predictions that are there, and Interrupted is raised.
     """
+    top = options.top or (1 if options.list or options.every else min(NUM_BEST, task.num_classes))
+    is_quiet = options.json or options.list
     seen: list[Prediction] = []
-    shown = progress_bar(total, "", predictions, desc="videos") if options.json else predictions
+    printed = ""
+    shown = progress_bar(total, "", predictions, desc="videos") if is_quiet else predictions
     with suppress(Interrupted):
         for prediction in shown:
             seen.append(prediction)
             if prediction.error:
                 say(prediction.error)
-            elif not options.json:
-                print(as_text(prediction, names), flush=True)
+            elif not is_quiet:
+                if prediction.record.path != printed:
+                    printed = prediction.record.path
+                    print(printed)
+                print("\n".join(as_lines(prediction, names, top)), flush=True)
+    num_bad = sum(bool(prediction.error) for prediction in seen)
     with stop.deferred():
+        # An accuracy without some of the videos would be that of another list.
+        is_whole = len(seen) - num_bad == total
+        score = score_of(seen, names, task) if options.list and is_whole else {}
         if options.json:
-            print(simplejson.dumps([as_json(each, names) for each in seen], indent=2), flush=True)
+            videos = [as_json(each, names, top, bool(options.list)) for each in seen]
+            found = {**score, "videos": videos} if options.list else videos
+            print(simplejson.dumps(found, indent=2), flush=True)
+        elif score:
+            print(score_text(score, task.num_classes), flush=True)
         if options.csv:
-            write_csv(options.csv, seen, names)
+            write_csv(options.csv, seen, names, top, bool(options.list))
             say(f"wrote {options.csv}")
+        if options.features:
+            write_features(options.features, seen, bool(options.list))
+            say(f"wrote {options.features}")
     if stop.requested:
         raise Interrupted(f"{stop.signal_name} after {len(seen)} of {total} videos")
-    num_bad = sum(bool(prediction.error) for prediction in seen)
     if num_bad:
         say(f"{len(seen) - num_bad} of {counted(len(seen), 'video')} predicted, {num_bad} not")
     return 3 if num_bad else 0
 
 
-def as_json(prediction: Prediction, names: Sequence[str]) -> dict[str, object]:
+def score_of(predictions: Sequence[Prediction], names: Sequence[str], task: Task) -> dict[str, Any]:
+    """Score a labelled list, in percent. Where a video has one class, count those of each class that are right."""
+    labels = torch.tensor([each.record.target() for each in predictions], dtype=task.label_type)
+    scores = torch.stack([each.probabilities for each in predictions])
+    score = {"num_videos": len(labels), "metrics": task.metrics(scores, labels)}
+    if "top1" in score["metrics"]:
+        confused = Confusion(count_confusions(labels.tolist(), scores.argmax(1).tolist()))
+        score["top1_interval"] = wilson_interval(score["metrics"]["top1"], len(labels))
+        score["classes"] = [
+            {**asdict(each), "name": name_of(each.label, names)} for each in confused.classes
+        ]
+    return score
+
+
+def score_text(score: Mapping[str, Any], num_classes: int) -> str:
+    """Write the score of a labelled list as a line and a table of the classes."""
+    line = f"{counted(score['num_videos'], 'video')}: {metrics_text(score['metrics'], num_classes)}"
+    if "classes" not in score:
+        return line
+    low, high = score["top1_interval"]
+    rows = [("class", "videos", "right", "accuracy")]
+    for each in score["classes"]:
+        num, right = each["num_videos"], each["num_correct"]
+        rows.append((each["name"], str(num), str(right), f"{100 * right / num:.1f} %"))
+    return f"{line}; 95 % interval of top-1: {low:.2f} to {high:.2f} %\n{aligned(rows)}"
+
+
+def truth_of(record: Record) -> tuple[int, ...]:
+    """Return the classes of a video of a labelled list."""
+    if isinstance(record, VideoRecord):
+        return (record.label,)
+    return tuple(sorted({action.label for action in record.actions}))
+
+
+def as_json(
+    prediction: Prediction, names: Sequence[str], top: int, has_labels: bool
+) -> dict[str, object]:
     """Return one video for ``--json``. Probabilities are between 0 and 1."""
+    record = prediction.record
     classes = [
         {"label": label, "name": name_of(label, names), "probability": probability}
-        for label, probability in prediction.classes
+        for label, probability in prediction.best(top)
     ]
-    return {"video": prediction.path, "classes": classes, "error": prediction.error}
+    return {
+        "video": record.path,
+        **({"seconds": record.part[0]} if record.part else {}),
+        **({"truth": truth_of(record)} if has_labels else {}),
+        "classes": classes,
+        "error": prediction.error,
+    }
 
 
-def as_text(prediction: Prediction, names: Sequence[str]) -> str:
-    """Write one video and its classes, a line for each."""
-    lines = [
-        f"{100 * share:6.1f} %  {name_of(label, names)}" for label, share in prediction.classes
+def as_lines(prediction: Prediction, names: Sequence[str], top: int) -> list[str]:
+    """Write the classes of one video, a line for each, or those of a stretch of it in one line."""
+    part = prediction.record.part
+    classes = [
+        f"{100 * share:6.1f} %  {name_of(label, names)}" for label, share in prediction.best(top)
     ]
-    return "\n".join([prediction.path, *lines])
+    return [f"{part[0]:8.1f} s{''.join(classes)}"] if part else classes
+
+
+def write_csv(
+    path: Path,
+    predictions: Iterable[Prediction],
+    names: Sequence[str],
+    top: int,
+    has_labels: bool,
+) -> None:
+    """Write a line for each video and class, the most probable first, and one for each video that failed."""
+    rows: list[Sequence[object]] = [COLUMNS]
+    for prediction in predictions:
+        record = prediction.record
+        where = (record.path, round(record.part[0], 3) if record.part else None)
+        truth = " ".join(map(str, truth_of(record))) if has_labels else None
+        for rank, (label, share) in enumerate(prediction.best(top), start=1):
+            rows.append((*where, rank, label, name_of(label, names), f"{share:.6f}", None, truth))
+        if prediction.error:
+            rows.append((*where, None, None, None, None, prediction.error, truth))
+    write_rows(path, rows)
+
+
+def write_features(path: Path, predictions: Iterable[Prediction], has_labels: bool) -> None:
+    """Write the features of all videos but those that failed, with their paths.
+
+    Stretches of videos also have the seconds at which they begin, and labelled videos their labels.
+    """
+    seen = [prediction for prediction in predictions if not prediction.error]
+    columns: dict[str, list[Any]] = {
+        "videos": [each.record.path for each in seen],
+        "features": [each.features for each in seen],
+        "seconds": [each.record.part[0] for each in seen if each.record.part],
+        "labels": [each.record.target() for each in seen if has_labels],
+    }
+    with atomic_file(path) as file:
+        np.savez(file, **{name: np.array(column) for name, column in columns.items() if column})
 
 
 def main(arguments: list[str]) -> int:

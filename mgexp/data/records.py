@@ -16,10 +16,14 @@ Target = int | tuple[float, ...]
 
 @dataclass(frozen=True)
 class VideoRecord:
-    """A video file, by its absolute path, and its class, from 0."""
+    """A video file, by its absolute path, and its class, from 0.
+
+    ``part``: the seconds of the video that evaluation shows. None: all of them.
+    """
 
     path: str
     label: int
+    part: Span | None = None
 
     def target(self, span: Span | None = None) -> Target:
         return self.label
@@ -43,11 +47,15 @@ class Action:
 
 @dataclass(frozen=True)
 class ActionRecord:
-    """A video file, by its absolute path, and its actions: none, one or many, perhaps at the same time."""
+    """A video file, by its absolute path, and its actions: none, one or many, perhaps at the same time.
+
+    ``part``: as in ``VideoRecord``.
+    """
 
     path: str
     actions: tuple[Action, ...]
     num_classes: int
+    part: Span | None = None
 
     def target(self, span: Span | None = None) -> Target:
         """Return a number per class: 1.0 if an action in ``span`` has this class, and 0.0 if not.

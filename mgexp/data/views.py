@@ -126,13 +126,16 @@ class EvaluationViews(Dataset[View]):
         try:
             with self.limit(record.path), self.opener(record.path) as video:
                 duration = video.duration_seconds
+                start, end = record.part or (0.0, duration)
                 if self.stride is None:
-                    times = segment_times(duration, self.frames)
+                    times = segment_times(end - start, self.frames)
                 else:
                     clip = (self.frames, self.stride, self.target_fps)
-                    times = view_times(duration, *clip, view, self.num_views)
+                    times = view_times(end - start, *clip, view, self.num_views)
+                # Near the end of the video, a clip that is longer than its part begins earlier.
+                start = max(0.0, min(start, duration - times[-1]))
                 # The whole picture is converted once, because the regions of the crops overlap.
-                shown = video.frames_at(times, self.crop)
+                shown = video.frames_at(start + times, self.crop)
                 frames = shown.pixels
         except VideoError as error:
             nothing = torch.empty((0, self.frames, self.crop, self.crop, 3), dtype=torch.uint8)

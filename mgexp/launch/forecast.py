@@ -45,11 +45,10 @@ def forecast_findings(
     The adapted networks are runs below ``run``/adapted, so a second call takes what is there.
     """
     run_dir, baseline = load_run(run)
-    if baseline.MULTIGRID.LONG_CYCLE or baseline.MULTIGRID.SHORT_CYCLE:
-        raise InputError([f"--run {run}: it was trained at several shapes, and is no baseline"])
-    losses = [
-        (int(line["step"]) + 1, float(line["loss"])) for line in read_jsonl(run_dir.metrics_jsonl)
-    ]
+    lines = [*read_jsonl(run_dir.metrics_jsonl)]
+    if len({(line["frames"], line["crop"]) for line in lines}) != 1:
+        raise InputError([f"--run {run}: it was not trained at one shape, and is no baseline"])
+    losses = [(int(line["step"]) + 1, float(line["loss"])) for line in lines]
     yield steps_finding(schedule.total_steps, takeoff_step(losses))
     full = (schedule.recipe.frames, schedule.recipe.crop)
     best = adapted_accuracy(baseline, run_dir, schedule, full, say)

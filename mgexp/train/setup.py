@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from mgexp.config.check import cross_problems, stage_problems
 from mgexp.config.keys import Config
@@ -403,10 +404,15 @@ def build_initial_weights(cfg: Config, run_dir: RunDir) -> Fit | None:
         # problems.
         return None
     try:
-        # Weights of an earlier run of a custom model have the names of that network.
-        own = own_names(cfg.MODEL.MODEL_NAME, model)
-        return fit_weights(read_weights(local_file(cfg.TRAIN.INIT_WEIGHTS), own), model)
+        return build_fit(cfg, model, cfg.TRAIN.INIT_WEIGHTS)
     except InputError as error:
         raise InputError(
             [f"TRAIN.INIT_WEIGHTS: {problem}" for problem in error.problems]
         ) from error
+
+
+def build_fit(cfg: Config, model: nn.Module, weights: str) -> Fit:
+    """Read the file or address ``weights``, and fit it to ``model``. Raises InputError if it cannot be used."""
+    # Weights of an earlier run of a custom model have the names of that network.
+    own = own_names(cfg.MODEL.MODEL_NAME, model)
+    return fit_weights(read_weights(local_file(weights), own), model)

@@ -67,6 +67,23 @@ def test_without_a_stride_the_middle_of_each_segment_is_shown():
     assert shown(evaluation_views(stride=None)[0]) == [[7, 22, 37, 52]]
 
 
+# Frames 30 to 49 of 60 as a part: a clip of 4 frames is in its middle, or a frame in the middle of each segment.
+# A longer clip begins with its part. That of the last part begins earlier, so that it ends with the video.
+@pytest.mark.parametrize(
+    ("stride", "part", "frames"),
+    [
+        (4, (1.0, 50 / 30), [[33, 37, 41, 45]]),
+        (None, (1.0, 50 / 30), [[32, 37, 42, 47]]),
+        (8, (1.0, 1.1), [[30, 38, 46, 54]]),
+        (8, (1.9, 2.0), [[36, 44, 52, 59]]),
+    ],
+)
+def test_a_part_of_a_video_is_shown_alone(stride, part, frames):
+    views = evaluation_views(stride=stride)
+    views.records = [VideoRecord("0.mp4", 0, part)]
+    assert shown(views[0]) == frames
+
+
 def test_all_crops_come_from_one_decoding():
     views = evaluation_views(num_crops=3)
     frames = views[0].frames

@@ -19,6 +19,8 @@ from torch import nn
 from mgexp.config.load import config_of
 from mgexp.errors import TrainingError
 from mgexp.models.build import build_model
+from mgexp.run.folder import RunDir
+from mgexp.train.checkpoint import best_step
 from mgexp.train.precision import Precision
 from mgexp.train.step import Normalizer
 
@@ -113,6 +115,27 @@ def test_a_file_whose_logits_differ_is_not_kept(change, tmp_path):
     with pytest.raises(TrainingError, match="the logits differ"):
         export.export_program(Gap(change).eval(), SMALL, tmp_path / "model.pt2")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_best_checkpoint_is_exported_with_its_precise_statistics(
+    finished_run, monkeypatch, tmp_path
+):
+    """Its weights are those of the checkpoint, and only its statistics of batch norm are new."""
+
+    def fail(model, clips, path):  # in place of minutes of tracing
+        raise TrainingError("torch.export cannot export Own: UserError: no")
+
+    monkeypatch.setattr(export, "export_program", fail)
+    words = ["--run", finished_run, "--output", tmp_path / "out", "--checkpoint", "best"]
+    assert export.main([*map(str, words), "--formats", "torch"]) == 1
+    found = load_file(tmp_path / "out" / "model.safetensors")
+    best = best_step(RunDir(finished_run))
+    saved = torch.load(RunDir(finished_run).checkpoint(best), weights_only=True)["model"]
+    last = torch.load(finished_run / "model.pt", weights_only=True)
+    changed = {name for name in saved if not torch.equal(saved[name], found[name])}
+    assert changed
+    assert all(".running_" in name for name in changed)
+    assert any(not torch.equal(last[name], found[name]) for name in saved if "conv" in name)
 
 
 def test_all_problems_come_in_one_message_before_anything_is_written(

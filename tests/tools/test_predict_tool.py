@@ -10,9 +10,10 @@ import signal
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from run_files import read_lines
-from tiny import NUM_CLASSES, NUM_VAL, load_tool
+from tiny import LONG_SHORT, NUM_CLASSES, NUM_VAL, data_keys, load_tool, write_keys
 
 main = load_tool("predict").main
 
@@ -136,13 +137,13 @@ def test_ctrl_c_ends_with_one_line_and_keeps_what_is_done(
 ):
     """It comes as the tool prints the first prediction."""
     tool = load_tool("predict")
-    original = tool.as_text
+    original = tool.as_lines
 
     def interrupting(*arguments):
         os.kill(os.getpid(), signal.SIGINT)
         return original(*arguments)
 
-    monkeypatch.setattr(tool, "as_text", interrupting)
+    monkeypatch.setattr(tool, "as_lines", interrupting)
     table = tmp_path / "out.csv"
     videos = [tiny_data / f"val{index}.mp4" for index in range(4)]
     assert tool.main([*map(str, videos), "--csv", str(table), "--run", str(finished_run)]) == 4
@@ -156,3 +157,172 @@ def test_a_video_is_not_replaced_by_a_table(predict, tiny_data, tmp_path):
     before = video.read_bytes()
     assert predict(video, "--csv", video) == 2
     assert video.read_bytes() == before
+
+
+def read_csv(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_labelled_list_has_the_numbers_of_the_evaluation_of_the_run(
+    predict, finished_run, tiny_data, tmp_path, capsys
+):
+    """Its scores, its table of confusions, and Wilson's interval of the accuracy."""
+    options = ("--csv", tmp_path / "out.csv", "--features", tmp_path / "out.npz")
+    assert predict("--list", tiny_data / "val.txt", "--json", *options) == 0
+    found = json.loads(capsys.readouterr().out)
+    evaluated = read_lines(finished_run / "evaluations.jsonl")[-1]
+    assert found["num_videos"] == NUM_VAL
+    assert found["metrics"] == {"top1": evaluated["top1"], "top5": 100.0}
+    of_classes = {
+        int(line["label"]): int(line["num_videos"])
+        for line in read_csv(finished_run / "confusion.csv")
+        if line["label"] == line["predicted"]
+    }
+    assert {one["label"]: one["num_correct"] for one in found["classes"]} == of_classes
+    assert [one["num_videos"] for one in found["classes"]] == [4, 4]
+    with np.load(finished_run / "scores_2x1_forward.npz") as file:
+        scores, labels = file["scores"] / file["num_views"], file["labels"]
+    lines = read_csv(tmp_path / "out.csv")
+    assert [line["video"] for line in lines] == [
+        str(tiny_data / f"val{index}.mp4") for index in range(NUM_VAL)
+    ]
+    assert [int(line["truth"]) for line in lines] == labels.tolist()
+    assert [int(line["label"]) for line in lines] == scores.argmax(1).tolist()
+    confidences = [float(line["probability"]) for line in lines]
+    assert confidences == pytest.approx(scores.max(1).tolist(), abs=1e-5)
+    with np.load(tmp_path / "out.npz") as file:
+        assert file["features"].shape[0] == NUM_VAL
+        assert file["labels"].tolist() == labels.tolist()
+        assert file["videos"].tolist() == [line["video"] for line in lines]
+
+
+def test_the_accuracy_is_printed_with_its_interval_and_its_classes(
+    predict, finished_run, tiny_data, tmp_path, classes, capsys
+):
+    """Half of two videos is right if both have one prediction: 9.5 to 90.5 %, by Wilson's formula by hand."""
+    assert predict("--list", tiny_data / "val.txt", "--json") == 0
+    videos = json.loads(capsys.readouterr().out)["videos"]
+    label = videos[0]["classes"][0]["label"]
+    other = next(i for i in range(1, NUM_VAL) if videos[i]["classes"][0]["label"] == label)
+    lines = [f"val0.mp4 {label}", f"val{other}.mp4 {1 - label}"]
+    (tmp_path / "test.csv").write_text("\n".join(lines))
+    assert predict("--list", tmp_path / "test.csv", "--classes", classes) == 0
+    first, *table = capsys.readouterr().out.splitlines()
+    assert first == "2 videos: top-1 50.00 %; 95 % interval of top-1: 9.45 to 90.55 %"
+    assert table[0].split() == ["class", "videos", "right", "accuracy"]
+    rows = [line.split()[-4:] for line in table[1:]]
+    assert rows[label][1:3] == ["1", "100.0"]
+    assert rows[1 - label][1:3] == ["0", "0.0"]
+
+
+def test_an_official_list_is_scored_by_its_keys(predict, tiny_data, tmp_path, capsys):
+    for index in range(4):
+        folder = tmp_path / "test" / ("left" if index % 2 else "right")
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(tiny_data / f"val{index}.mp4", folder)
+    (tmp_path / "names.txt").write_text("right\nleft\n")
+    pairs = ("DATA.FORMAT", "folders", "DATA.CLASSES", tmp_path / "names.txt")
+    assert predict("--list", tmp_path / "test", "--json", *pairs) == 0
+    folders = json.loads(capsys.readouterr().out)
+    assert predict("--list", tiny_data / "val.txt", "--json") == 0
+    listed = {
+        one["video"].rsplit("/")[-1]: one for one in json.loads(capsys.readouterr().out)["videos"]
+    }
+    assert folders["num_videos"] == 4
+    for one in folders["videos"]:
+        same = listed[one["video"].rsplit("/")[-1]]
+        assert (one["truth"], one["classes"]) == (same["truth"], same["classes"])
+
+
+def test_without_all_its_videos_a_list_has_no_accuracy(predict, tiny_data, tmp_path, capsys):
+    (tmp_path / "broken.mp4").write_bytes(b"no video" * 50)
+    test = tmp_path / "test.csv"
+    test.write_text(f"{tiny_data}/val0.mp4 0\n{tmp_path}/broken.mp4 1\n")
+    assert predict("--list", test, "DATA.ALLOW_OUTSIDE", "True") == 3
+    printed = capsys.readouterr()
+    assert printed.out == "" and "broken.mp4" in printed.err
+    test.write_text("val0.mp4 0\nlost.mp4 1\n")
+    assert predict("--list", test) == 2
+    assert "lost.mp4" in capsys.readouterr().err
+
+
+def test_weights_of_a_file_score_as_those_of_the_run(finished_run, tiny_data, tmp_path, capsys):
+    weights = torch.load(finished_run / "model.pt", weights_only=True)
+    cfg = write_keys(tmp_path / "tiny.yaml", {**LONG_SHORT, **data_keys(tiny_data)})
+    what = ("--list", str(tiny_data / "val.txt"), "--json")
+    assert main([*what, "--run", str(finished_run)]) == 0
+    wanted = json.loads(capsys.readouterr().out)
+    released = tmp_path / "released.pyth"
+    torch.save({"model_state": weights}, released)
+    assert main([*what, "--cfg", str(cfg), "--weights", str(released)]) == 0
+    assert json.loads(capsys.readouterr().out) == wanted
+    head = [name for name in weights if ".proj." in name]
+    torch.save({"model_state": {**weights, **{name: weights[name][:1] for name in head}}}, released)
+    assert main([*what, "--run", str(finished_run), "--weights", str(released)]) == 2
+    assert "classifier of 2 classes" in capsys.readouterr().err
+
+
+def test_the_best_checkpoint_has_the_score_and_the_loss_of_its_evaluation(
+    predict, finished_run, tiny_data, capsys
+):
+    """The loss of one view is the mean of -log p of the true class. Precise statistics of batch norm count."""
+    during = [
+        line for line in read_lines(finished_run / "evaluations.jsonl") if not line["full_protocol"]
+    ]
+    best = max(during, key=lambda line: (line["top1"], line["step"]))
+    options = ("--list", tiny_data / "val.txt", "--checkpoint", "best", "--json", "--top", 2)
+    assert predict(*options, "TEST.NUM_ENSEMBLE_VIEWS", 1) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["metrics"]["top1"] == best["top1"]
+    shares = [
+        next(each["probability"] for each in one["classes"] if [each["label"]] == one["truth"])
+        for one in found["videos"]
+    ]
+    assert -np.log(shares).mean() == pytest.approx(best["loss"], rel=1e-4)
+
+
+def test_a_run_that_was_never_evaluated_has_no_best_checkpoint(
+    finished_run, tiny_data, tmp_path, capsys
+):
+    run = shutil.copytree(finished_run, tmp_path / "run")
+    (run / "evaluations.jsonl").unlink()
+    arguments = [str(tiny_data / "val0.mp4"), "--run", str(run), "--checkpoint", "best"]
+    assert main(arguments) == 2
+    assert "no evaluation during training" in capsys.readouterr().err
+
+
+def test_every_says_what_happens_when(predict, tiny_data, tmp_path, capsys):
+    """A video of 0.8 s has stretches that begin at 0, 0.3 and 0.6 s."""
+    video, table = tiny_data / "val0.mp4", tmp_path / "out.csv"
+    features = tmp_path / "out.npz"
+    assert predict(video, "--every", 0.3, "--csv", table, "--features", features) == 0
+    path, *lines = capsys.readouterr().out.splitlines()
+    assert path == str(video)
+    assert [line.split(" s ")[0].strip() for line in lines] == ["0.0", "0.3", "0.6"]
+    rows = read_csv(table)
+    assert [(row["video"], row["seconds"]) for row in rows] == [
+        (str(video), seconds) for seconds in ("0.0", "0.3", "0.6")
+    ]
+    for line, row in zip(lines, rows, strict=True):
+        assert row["name"] in line and f"{100 * float(row['probability']):.1f} %" in line
+    with np.load(features) as file:
+        assert file["seconds"] == pytest.approx([0, 0.3, 0.6])
+        assert len(file["features"]) == 3
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--list", "a.csv", "--every", 2),
+        ("a.mp4", "--weights", "w.pt", "--checkpoint", "best"),
+        ("a.mp4", "--every", -1),
+        ("a.mp4", "--cfg", "row.yaml"),
+        (),
+    ],
+)
+def test_options_that_do_not_go_together_are_exit_code_2(arguments, predict):
+    try:
+        assert predict(*arguments) == 2
+    except SystemExit as error:
+        assert error.code == 2

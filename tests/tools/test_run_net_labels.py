@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from run_files import read_lines, torchrun
-from tiny import NUM_TRAIN, NUM_VAL, command, write_config
+from tiny import NUM_TRAIN, NUM_VAL, command, load_tool, write_config
 
 from mgexp.results.store import store_runs
 from mgexp.run.folder import ExperimentsDir, find_runs
@@ -62,6 +62,23 @@ def finished(tiny_data, main, tmp_path_factory):
 def scores_of(folder):
     with np.load(folder / "scores_2x1_forward.npz") as file:
         return dict(file)
+
+
+def test_predict_scores_a_list_of_many_labels_as_the_run_does(finished, tmp_path, capsys):
+    cfg, output = finished
+    listed, table = cfg.parents[1] / "Charades_v1_val.csv", tmp_path / "out.csv"
+    arguments = ["--list", listed, "--run", output, "--csv", table]
+    assert load_tool("predict").main([*map(str, arguments), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    last = read_lines(output / "evaluations.jsonl")[-1]
+    assert found["metrics"] == {"map": pytest.approx(last["map"], abs=1e-6)}
+    assert "classes" not in found
+    truths = [line["truth"] for line in csv.DictReader(table.open())]
+    assert truths[:6] == ["0 2", "1", "0", "1 2", "0", ""]
+    assert load_tool("predict").main([*map(str, arguments)]) == 0
+    assert capsys.readouterr().out == f"{NUM_VAL} videos: mAP {last['map']:.2f} %\n"
+    pairs = ["MODEL.LOSS_FUNC", "cross_entropy"]
+    assert load_tool("predict").main([*map(str, arguments), *pairs]) == 2
 
 
 def test_a_run_of_many_labels_ends_with_its_map(finished, tmp_path):
