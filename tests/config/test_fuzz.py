@@ -23,7 +23,7 @@ from mgexp.run.schedule_table import schedule_rows, schedule_table
 from mgexp.train.loop import milestones
 from mgexp.train.setup import build_row_schedule
 
-NUM_QUICK, NUM_SLOW = 60, 2500
+NUM_QUICK, NUM_SLOW = 100, 2500
 MIN_VALID_SHARE = 0.3
 MAX_SECONDS = (
     20  # of processor time; most take 20 ms, and to count an MViT at every shape takes 9 s
