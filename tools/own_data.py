@@ -330,6 +330,8 @@ def read_list(path: Path, is_val: bool | None, options: argparse.Namespace, sear
             continue
         where = f"{path}:{number}: {shown(line)}"
         words = [word.strip() for word in line.strip().rsplit(options.separator, columns - 1)]
+        if number == 1 and "label" in map(str.lower, words[1:]):
+            continue  # the names of the columns
         if len(words) != columns or not all(words):
             search.problems.append(f"{where} does not have {columns} columns")
         elif (video := root.path(words[0])) is None:
@@ -735,6 +737,10 @@ def class_table(train: Sequence[OwnVideo], val: Sequence[OwnVideo], names: dict[
 def next_lines(project: Path, long: Schedule) -> str:
     """Say what was written, what our studies advise, and the next commands."""
     folder = shlex.quote(short_path(project))
+    trained = f"{folder}/runs/baseline/seed0"
+    doctor = (
+        f"  python tools/doctor.py --cfg {folder}/long.yaml --run {trained}    # does long pay?"
+    )
     return "\n".join(
         [
             f"{project} is written: two lists, classes.txt, baseline.yaml, long.yaml and study.yaml",
@@ -744,7 +750,8 @@ def next_lines(project: Path, long: Schedule) -> str:
             "Next:",
             f"  {run_command(project / 'baseline.yaml', SMOKE)} --smoke    # a few steps: does it run?",
             f"  python tools/study.py {folder}    # trains all of study.yaml, and writes {folder}/README.md",
-            f"  python tools/predict.py a_video.mp4 --run {folder}/runs/baseline/seed0",
+            *(() if has_few_steps(long) else (doctor,)),
+            f"  python tools/predict.py a_video.mp4 --run {trained}",
         ]
     )
 

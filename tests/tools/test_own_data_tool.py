@@ -276,8 +276,9 @@ def test_folders_of_a_split_are_kept(make, folders):
     assert [(Path(one.path).stem, one.is_val) for one in videos] == wanted
 
 
-def test_a_list_has_labels_and_perhaps_groups(make, tmp_path):
-    (tmp_path / "list.txt").write_text("my file.mp4 run p1\n\nb.mp4\tstop\tp2\n")
+@pytest.mark.parametrize("first", ["", "path label group\n"])
+def test_a_list_has_labels_and_perhaps_groups(first, make, tmp_path):
+    (tmp_path / "list.txt").write_text(first + "my file.mp4 run p1\n\nb.mp4\tstop\tp2\n")
     videos = make(options=("--list", str(tmp_path / "list.txt"), "--group-column"))
     wanted = [("my file.mp4", "run", "p1"), ("b.mp4", "stop", "p2")]
     assert places(videos, tmp_path) == wanted
