@@ -153,7 +153,8 @@ class Findings:
         def places(video: tuple[Record, tuple[str, ...]]) -> tuple[str, ...]:
             return _places((video[0].path, *video[1]), endings)
 
-        with ThreadPool(STAT_THREADS) as pool:
+        # Each thread reserves address space, and a short list needs few of them.
+        with ThreadPool(min(STAT_THREADS, 1 + len(self.videos) // 100)) as pool:
             found = pool.map(lambda video: _first_usable(places(video)), self.videos)
         records, missing, places_of_missing = [], [], {}
         everything: list[Record] = []

@@ -42,7 +42,8 @@ def starts(tool, arguments, output):
         for problem in error.problems:
             assert all(line.isprintable() for line in problem.split("\n"))
             assert any(
-                name in problem for name in (*BY_NAME, "KEY VALUE", "line", "MODEL_NAME", "videos")
+                name in problem
+                for name in (*BY_NAME, "KEY VALUE", "line", "MODEL_NAME", "videos", "class list")
             )
         return False
     except SystemExit as stopped:  # argparse

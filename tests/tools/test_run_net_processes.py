@@ -193,7 +193,7 @@ def test_replaced_videos_are_the_same_and_logged_once(data, tmp_path):
         [loss for _, loss in losses(one)], rel=1e-4
     )
     for folder in (one, two):
-        assert (folder / "log.txt").read_text().count("unusable video, replaced") == 1
+        assert (folder / "log.txt").read_text().count("unusable video, replaced:") == 1
         assert json.loads((folder / "result.json").read_text())["num_unusable_videos"] == 1
 
 
