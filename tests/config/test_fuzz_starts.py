@@ -43,7 +43,17 @@ def starts(tool, arguments, output):
             assert all(line.isprintable() for line in problem.split("\n"))
             assert any(
                 name in problem
-                for name in (*BY_NAME, "KEY VALUE", "line", "MODEL_NAME", "videos", "class list")
+                for name in (
+                    *BY_NAME,
+                    "KEY VALUE",
+                    "line",
+                    "MODEL_NAME",
+                    "videos",
+                    "class list",
+                    "list file",
+                    "train.txt",
+                    "val.txt",
+                )
             )
         return False
     except SystemExit as stopped:  # argparse

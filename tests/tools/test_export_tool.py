@@ -73,7 +73,7 @@ def test_every_network_has_its_logits_in_torch_export_and_in_onnx_runtime(name, 
     assert "at once" not in traced
     with zipfile.ZipFile(tmp_path / "model.pt2") as archive:
         contents = {name: archive.read(name) for name in archive.namelist()}
-    # A pickle of protocol 2 or later begins with 0x80 and ends with a dot. An archive of torch.save begins with PK.
+    # A pickle of protocol 2 or later begins with 0x80 and ends with a dot; an archive of torch.save begins with PK
     assert [name for name, data in contents.items() if data[:4] == b"PK\x03\x04"] == []
     assert [
         name for name, data in contents.items() if (data[:1], data[-1:]) == (b"\x80", b".")
