@@ -280,14 +280,18 @@ def find_in_folders(root: Path, search: Search) -> None:
 
 def find_in_classes(folder: Path, is_val: bool | None, search: Search) -> None:
     """Find the videos in a folder for each class. A folder in it is a group, with all folders in that."""
+    outside = []
     for path in visible_in(folder):
         if path.is_dir():
             for video, group in videos_below(path, "", {os.path.realpath(path)}, search):
                 search.videos.append(OwnVideo(str(video), path.name, group, is_val))
         elif path.suffix.lower() in ENDINGS:
-            search.problems.append(f"{path} lies outside the folders of the classes")
+            outside.append(str(path))
         else:
             search.left_out.append(str(path))
+    if outside:
+        names = listed(outside, SHOWN_LEFT_OUT)
+        search.problems.append(f"videos outside the folders of the classes: {names}")
 
 
 def is_folder_of_images(folder: Path) -> bool:
