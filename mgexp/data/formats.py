@@ -29,21 +29,9 @@ from mgexp.video.frame_folder import is_image
 from mgexp.video.paths import Root
 
 ENDINGS = (
-    *(
-        ".3gp",
-        ".asf",
-        ".avi",
-        ".f4v",
-        ".flv",
-        ".gif",
-        ".m2ts",
-        ".m2v",
-        ".m4v",
-        ".mkv",
-        ".mov",
-        ".mp4",
-    ),
-    *(".mpeg", ".mpg", ".mts", ".mxf", ".ogv", ".ts", ".vob", ".webm", ".wmv", ".y4m"),
+    *(".3gp", ".asf", ".avi", ".f4v", ".flv", ".gif", ".m2ts", ".m2v"),
+    *(".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".mts", ".mxf"),
+    *(".ogv", ".ts", ".vob", ".webm", ".wmv", ".y4m"),
 )
 """Endings of video files that FFmpeg reads. Assumption: no data set of videos has other ones."""
 CONVERTED = (".mp4", ".mkv", ".webm", ".avi")
