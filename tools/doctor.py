@@ -66,15 +66,18 @@ def main(arguments: list[str]) -> int:
             raise InputError(["KEY VALUE pairs and --run need --cfg"])
         # Read the row first, so that bad input is reported before the machine is measured.
         row = load_row(options) if options.cfg else None
+        baseline = None
+        if options.run:
+            from mgexp.launch.forecast import forecast_findings, read_baseline
+
+            baseline = read_baseline(options.run)
         note(machine_findings())
         if row is not None:
             from mgexp.plan.advice import build_row_findings
 
             note(build_row_findings(*row))
-        if row is not None and options.run:
-            from mgexp.launch.forecast import forecast_findings
-
-            note(forecast_findings(row[1], options.run, partial(print, file=sys.stderr)))
+            if baseline is not None:
+                note(forecast_findings(row[1], *baseline, partial(print, file=sys.stderr)))
     except ImportError as error:
         # The usual cause is a torchvision that does not fit torch. The findings on the machine then name the
         # remedy.

@@ -37,18 +37,31 @@ SMOOTHED_LINES = 10
 """Lines of metrics.jsonl whose losses are averaged before they are compared."""
 
 
-def forecast_findings(
-    schedule: Schedule, run: Path, say: Callable[[str], None]
-) -> Iterator[Finding]:
-    """Compare the steps of the row with the take-off of the baseline in ``run``, and adapt that to each shape.
+Losses = Sequence[tuple[int, float]]
+"""(step, training loss) of each logged step, in order."""
 
-    The adapted networks are runs below ``run``/adapted, so a second call takes what is there.
-    """
+
+def read_baseline(run: Path) -> tuple[RunDir, Config, Losses]:
+    """Read a finished baseline. Raises InputError if ``run`` is no run, or was trained at several shapes."""
     run_dir, baseline = load_run(run)
     lines = [*read_jsonl(run_dir.metrics_jsonl)]
     if len({(line["frames"], line["crop"]) for line in lines}) != 1:
         raise InputError([f"--run {run}: it was not trained at one shape, and is no baseline"])
     losses = [(int(line["step"]) + 1, float(line["loss"])) for line in lines]
+    return run_dir, baseline, losses
+
+
+def forecast_findings(
+    schedule: Schedule,
+    run_dir: RunDir,
+    baseline: Config,
+    losses: Losses,
+    say: Callable[[str], None],
+) -> Iterator[Finding]:
+    """Compare the steps of the row with the take-off of the baseline in ``run_dir``, and adapt that to each shape.
+
+    The adapted networks are runs in its folder adapted, so a second call takes what is there.
+    """
     yield steps_finding(schedule.total_steps, takeoff_step(losses))
     full = (schedule.recipe.frames, schedule.recipe.crop)
     best = adapted_accuracy(baseline, run_dir, schedule, full, say)
@@ -58,11 +71,8 @@ def forecast_findings(
             yield shape_finding(size, value, best)
 
 
-def takeoff_step(losses: Sequence[tuple[int, float]]) -> int:
-    """Return the step after which the smoothed training loss has made half of its whole fall.
-
-    ``losses``: (step, loss) of each logged step, in order.
-    """
+def takeoff_step(losses: Losses) -> int:
+    """Return the step after which the smoothed training loss has made half of its whole fall."""
     width = min(SMOOTHED_LINES, len(losses))
     smoothed = [
         (losses[end - 1][0], math.fsum(loss for _, loss in losses[end - width : end]) / width)
@@ -104,10 +114,10 @@ def adapted_accuracy(
         pairs = adapting_keys(baseline, run_dir, schedule, size)
         words = tuple(word for pair in pairs.items() for word in pair)
         options = RunOptions(run_dir.config_yaml, words, output=output.root, experiment="adapted")
-        outcome = run_in_process(options, Processes(), say)
-        if outcome is Outcome.INTERRUPTED:
+        if run_in_process(options, Processes(), say) is Outcome.INTERRUPTED:
             raise Interrupted("a signal")
-        if outcome is not Outcome.OK:
+        # A run that misses what the baseline expects has a result too.
+        if not output.result_json.exists():
             raise TrainingError(f"{output.root}: this run did not end well")
     # The first metric is top-1, or the mAP of videos with several labels.
     return float(next(iter(read_json(output.result_json)["metrics"].values())))

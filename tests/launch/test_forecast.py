@@ -1,6 +1,7 @@
 """Whether a row is likely to pay: the take-off by hand, the keys of an adapted run, a forecast of a tiny run."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -12,6 +13,7 @@ from mgexp.errors import InputError
 from mgexp.launch.forecast import (
     adapting_keys,
     forecast_findings,
+    read_baseline,
     shape_finding,
     steps_finding,
     takeoff_step,
@@ -77,20 +79,36 @@ def test_a_baseline_is_adapted_to_every_shape_and_a_second_call_trains_nothing(
 ):
     row = load_config(write_config(tmp_path / "row.yaml", data_keys(tiny_data)))
     schedule = build_row_schedule(row, 24)
-    first = [*forecast_findings(schedule, baseline, print)]
+    first = [*forecast_findings(schedule, *read_baseline(baseline), print)]
     assert len(first) == len(schedule.sizes)  # the steps, and every shape but the full one
     for frames, crop in schedule.sizes:
         adapted = load_config(baseline / "adapted" / f"{frames}x{crop}" / "config.yaml")
         assert (frames, crop) == (adapted.DATA.NUM_FRAMES, adapted.DATA.TRAIN_CROP_SIZE)
         assert str(baseline / "model.pt") == adapted.TRAIN.INIT_WEIGHTS
     monkeypatch.setattr("mgexp.launch.forecast.run_in_process", None)
-    assert [*forecast_findings(schedule, baseline, print)] == first
+    assert [*forecast_findings(schedule, *read_baseline(baseline), print)] == first
 
 
-def test_a_run_at_several_shapes_is_no_baseline(finished_run, tiny_data, tmp_path):
-    row = load_config(write_config(tmp_path / "row.yaml", data_keys(tiny_data)))
+def test_a_run_at_several_shapes_is_no_baseline(finished_run):
     with pytest.raises(InputError, match="no baseline"):
-        next(forecast_findings(build_row_schedule(row, 24), finished_run, print))
+        read_baseline(finished_run)
+
+
+def test_a_run_that_misses_what_the_baseline_expects_has_an_accuracy_too(
+    baseline, tiny_data, tmp_path
+):
+    """Rows of tables expect an accuracy, which a tenth of the training need not reach."""
+    expecting = tmp_path / "run"
+    shutil.copytree(baseline, expecting, ignore=shutil.ignore_patterns("adapted"))
+    text = (expecting / "config.yaml").read_text()
+    assert "EXPECTED: []" in text
+    text = text.replace("EXPECTED: []", "EXPECTED: [[top1, 0.0, 0.0]]")
+    (expecting / "config.yaml").write_text(text)
+    row = load_config(write_config(tmp_path / "row.yaml", data_keys(tiny_data)))
+    findings = forecast_findings(build_row_schedule(row, 24), *read_baseline(expecting), print)
+    assert [next(findings).name, next(findings).name] == ["multigrid: length", "multigrid: shape"]
+    result = json.loads((expecting / "adapted" / "8x32" / "result.json").read_text())
+    assert result["verdict"] == "missed"
 
 
 def test_the_doctor_prints_it(baseline, tiny_data, tmp_path):
