@@ -37,7 +37,7 @@ from mgexp.config.keys import Config
 from mgexp.config.load import load_config
 from mgexp.data.formats import ENDINGS
 from mgexp.data.lists import build_list
-from mgexp.data.loader import build_opener, build_view_loader, worker_count
+from mgexp.data.loader import build_opener, build_view_loader, worker_count, worker_problems
 from mgexp.data.records import Record, VideoList, VideoRecord
 from mgexp.dist import Processes, device_of, device_problems
 from mgexp.errors import collected, listed, raise_problems
@@ -237,6 +237,7 @@ def predict(options: argparse.Namespace, stop: StopRequest) -> int:
     run_dir, cfg = read_configuration(options)
     num_classes = cfg.MODEL.NUM_CLASSES
     problems = option_problems(options, num_classes)
+    problems += worker_problems(cfg.DATA_LOADER.NUM_WORKERS)
     names: tuple[str, ...] = ()
     records: Sequence[Record] = ()
     opener: Opener = FilesAndFolders(cfg.DATA.FRAMES_FPS)
