@@ -35,8 +35,8 @@ COLOURS = {3: "#0072B2", 4: "#D55E00"}
 """The colour of each set, from the palette of Okabe and Ito."""
 FACTORS = (1, 4, 16)
 MARKERS = {"long": "o", "long_short": "D"}
-LOWEST = -20.0
-"""The least difference on the axis, in points. A row that loses more stands there as an arrow."""
+LOWEST, HIGHEST = -20.0, 20.0
+"""The differences on the axis, in points. A row that loses more stands there as an arrow, and bars end there."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def draw(cells: Sequence[Cell]) -> Picture:
     alt = "the differences of the table over the steps of the baseline"
     caption = (
         "Bars are 95 % intervals over the seeds. The dotted line is the margin of the claims. A triangle loses "
-        f"more than {-LOWEST:.0f} points."
+        f"more than {-LOWEST:.0f} points, and bars are cut at {HIGHEST:.0f}: the table has their ends."
     )
     return Picture("map", alt, caption, figure.file("png"), figure.file("svg"))
 
@@ -157,9 +157,8 @@ def _mark(axes: Axes, cell: Cell, pair: Pair) -> None:
     marker = "v" if is_below else MARKERS[cell.whole.own.name]
     axes.plot(place, max(LOWEST, difference.mean), marker, color=colour, markersize=4)
     if difference.interval and not is_below:
-        axes.vlines(
-            place, *(max(LOWEST, end) for end in difference.interval), color=colour, linewidth=1
-        )
+        low, high = difference.interval
+        axes.vlines(place, max(LOWEST, low), min(HIGHEST, high), color=colour, linewidth=1)
 
 
 def main() -> None:
