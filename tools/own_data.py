@@ -28,16 +28,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median, quantiles
 
-from mgexp.config.load import load_config
+from mgexp.config.load import load_config, read_config
 from mgexp.data.classes import class_list, read_class_names, read_text
 from mgexp.data.formats import ENDINGS, unreadable, visible_in
 from mgexp.errors import InputError, collected, listed, raise_problems
+from mgexp.models.build import build_on_meta
+from mgexp.models.weights import fit_weights, read_weights
 from mgexp.multigrid.schedule import Schedule
 from mgexp.options import ToolParser, local_folder, not_positive, run_tool, too_small
 from mgexp.plan.advice import FEW_PHASE_STEPS, FEW_STEPS, has_few_steps
 from mgexp.run.environment import num_cores
 from mgexp.run.files import atomic_write_text, json_line, sha256_of, short_path
 from mgexp.run.folder import GROUPS, RUNS, SMOKE, CheckDir, RunsDir
+from mgexp.run.other_programs import other_cores_now
+from mgexp.run.remote import local_file
 from mgexp.text import aligned, counted, is_plain, shown
 from mgexp.train.setup import build_row_schedule
 from mgexp.video.check import VideoCheck, alike_places
@@ -47,6 +51,7 @@ from mgexp.video.paths import Root
 from mgexp.video.reader import DEFAULT_FRAMES_FPS
 
 PROJECTS = Path("projects")
+FINETUNE = Path(__file__).parents[1] / "experiments" / "base" / "own_data_finetune.yaml"
 TRAIN_FOLDERS, VAL_FOLDERS = ("train", "training"), ("val", "valid", "validation")
 TEST_FOLDERS = ("test", "testing")
 GRID_FPS = 30.0
@@ -60,6 +65,18 @@ STEPS, CLIPS = 2000, 8
 LEAST_STEPS = 50
 """The fewest steps that a user may choose. Below, phases of one step would be empty."""
 LEAST_EPOCHS, MOST_EPOCHS = 10, 200
+I3D_CLIP = {"DATA.NUM_FRAMES": 8, "DATA.SAMPLING_RATE": 8}
+NETWORKS: dict[str, dict[str, object]] = {
+    "SlowFast R50 8x8": {},
+    "SlowFast R101 8x8": {"RESNET.DEPTH": 101},
+    "I3D R50 8x8": {"MODEL.MODEL_NAME": "I3D", **I3D_CLIP},
+    "I3D R101 8x8": {"MODEL.MODEL_NAME": "I3D", "RESNET.DEPTH": 101, **I3D_CLIP},
+    "Slow R50 8x8": {"MODEL.MODEL_NAME": "Slow", **I3D_CLIP},
+}
+"""The networks of --from-weights, as changes of experiments/base/own_data_finetune.yaml. Their clips are those of
+pytorchvideo's model zoo for Kinetics-400, which has the mean and the deviation of the defaults too."""
+TEST_SHARE = 0.25
+"""The test costs at most this share of the training, unless it has one view. Assumption."""
 STAGES, WARMUP = (0.0, 0.65, 0.85), 0.12
 """Shares of the training at which a stage begins, and of the warm-up, as in the base file."""
 FEW_GROUPS = 3
@@ -74,6 +91,9 @@ holds a number too."""
 PROPOSED_GROUPS = 3
 """A proposal makes so many groups in every class."""
 SHOWN_GROUPS, SHOWN_PAIRS, SHOWN_LEFT_OUT = 10, 3, 5
+STORE_PAYS, UNEVEN = 2.0, 3.0
+"""A store is proposed where pictures shrink more, and class weights where one class is so many times as large as
+another. Assumptions."""
 MOST_LINES = 30
 """The table of classes has this many lines."""
 
@@ -130,6 +150,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help="steps of the baseline; its time is in proportion (default: about 2,000, in 10 to 200 epochs)")
     add("--crop", type=int, metavar="N",
         help="pixels of the side of a clip; the time grows with its square (default: 96, less for small videos)")
+    add("--from-weights", metavar="FILE",
+        help="fine-tune these weights, a file or an address: the project has their network, frames and crop")
+    add("--store", action="store_true", help="read clips from a store of small copies")
     add("--again", action="store_true",
         help="write a project without runs again, such as with other groups, and keep what was decoded")
     rare = parser.add_argument_group("decoding the videos").add_argument
@@ -147,6 +170,7 @@ def main(arguments: list[str]) -> int:
     search = find_videos(options)
     if search.left_out:
         print(f"left out: {listed(search.left_out, SHOWN_LEFT_OUT)}")
+    network = network_of(options.from_weights) if options.from_weights else None
     regex, size = options.group_regex, options.group_numbers
     videos = with_groups(search.videos, options.videos, regex, size)
     # What follows from the names is said before the videos are decoded, which takes long.
@@ -172,7 +196,8 @@ def main(arguments: list[str]) -> int:
     for name, videos_of_list in (("train.csv", train), ("val.csv", val)):
         atomic_write_text(project / name, list_text(options.videos, videos_of_list, labels))
     atomic_write_text(project / "classes.txt", class_list(names))
-    write_rows(project, options, [checks[video.path] for video in usable], len(names), len(train))
+    seen = [checks[video.path] for video in usable]
+    write_rows(project, options, network, seen, len(names), len(train), len(val))
     root = Root(options.videos)
     groups = notes
     if any(video.group for video in usable):
@@ -184,6 +209,7 @@ def main(arguments: list[str]) -> int:
     # Last, because a folder with this file is a complete project.
     atomic_write_text(project / "study.yaml", study_text(project, long, len(val), groups))
     print(class_table(train, val, {kind: names[number] for kind, number in labels.items()}))
+    print("\n".join(advice_lines(project, options, seen, usable)))
     # The split decides what the accuracy means.
     print("\n".join(groups))
     print(next_lines(project, long))
@@ -221,6 +247,18 @@ def project_of(options: argparse.Namespace) -> Path:
         )
     raise_problems(problems)
     return project
+
+
+def network_of(weights: str) -> dict[str, object]:
+    """Return the keys of the network of NETWORKS that the weights fit. Raises InputError if there is none."""
+    file = read_weights(local_file(weights))
+    for keys in NETWORKS.values():
+        cfg, _ = read_config(FINETUNE, [str(word) for pair in keys.items() for word in pair])
+        with suppress(InputError):
+            fit_weights(file, build_on_meta(cfg))
+            path = weights if "://" in weights else str(Path(weights).absolute())
+            return {**keys, "TRAIN.INIT_WEIGHTS": path}
+    raise InputError([f"--from-weights {weights} fits none of {', '.join(NETWORKS)}"])
 
 
 def find_videos(options: argparse.Namespace) -> Search:
@@ -592,12 +630,15 @@ def list_text(root: Path, videos: Sequence[OwnVideo], labels: dict[str, int]) ->
 
 
 def recipe_keys(
-    checks: Sequence[VideoCheck], num_train: int, steps: int | None, crop: int | None
+    checks: Sequence[VideoCheck],
+    num_train: int,
+    num_val: int,
+    steps: int | None,
+    crop: int | None,
 ) -> dict[str, object]:
     """Choose the keys of the baseline that follow from the videos: clip, length of training, views of the test.
 
-    "Nine of ten" videos decide where short or small ones would fail. Raises InputError if the steps are less than
-    an epoch.
+    "Nine of ten" videos decide where short or small ones would fail.
     """
     # Folders of images have no rate of their own. DATA.FRAMES_FPS gives it.
     seconds = [
@@ -623,19 +664,27 @@ def recipe_keys(
     else:
         stride = min(fits, max(MAX_STRIDE, least))
         span_seconds = (stride * (FRAMES - 1) + 1) / GRID_FPS
-        views = min(10, math.ceil(median(seconds) / span_seconds))
+        # A view has three crops, and a forward pass costs a third of a training step.
+        paid = int(TEST_SHARE * CLIPS * (steps or STEPS) / num_val)
+        views = max(1, min(10, math.ceil(median(seconds) / span_seconds), paid))
         keys |= {"DATA.NUM_FRAMES": FRAMES, "DATA.SAMPLING_RATE": stride}
         keys |= {"TEST.NUM_ENSEMBLE_VIEWS": views}
+    return keys | length_keys(num_train, steps)
+
+
+def length_keys(num_train: int, steps: int | None) -> dict[str, object]:
+    """Choose the epochs, the stages and the warm-up. Raises InputError if the steps are less than an epoch."""
     epochs: float = min(MOST_EPOCHS, max(LEAST_EPOCHS, round(STEPS * CLIPS / num_train)))
     if steps is not None:
         epochs = five_digits(steps * CLIPS / num_train)
         if epochs < 1:
             least = math.ceil(num_train / CLIPS)
             raise InputError([f"--steps {steps}: an epoch of these videos has {least:,} steps"])
-    keys["SOLVER.MAX_EPOCH"] = epochs
-    keys["SOLVER.STEPS"] = [five_digits(share * epochs) for share in STAGES]
-    keys["SOLVER.WARMUP_EPOCHS"] = five_digits(WARMUP * epochs)
-    return keys
+    return {
+        "SOLVER.MAX_EPOCH": epochs,
+        "SOLVER.STEPS": [five_digits(share * epochs) for share in STAGES],
+        "SOLVER.WARMUP_EPOCHS": five_digits(WARMUP * epochs),
+    }
 
 
 def nine_of_ten(values: Sequence[float]) -> float:
@@ -651,25 +700,37 @@ def five_digits(epochs: float) -> float:
 def write_rows(
     project: Path,
     options: argparse.Namespace,
+    network: dict[str, object] | None,
     checks: Sequence[VideoCheck],
     num_classes: int,
     num_train: int,
+    num_val: int,
 ) -> None:
-    """Write baseline.yaml and long.yaml."""
+    """Write baseline.yaml and long.yaml. ``network``: the keys that --from-weights gives."""
+    base = "own_data.yaml" if network is None else FINETUNE.name
     keys = {
         "DATA.TRAIN_LIST": str((project / "train.csv").absolute()),
         "DATA.VAL_LIST": str((project / "val.csv").absolute()),
         "DATA.PATH_PREFIX": str(options.videos.absolute()),
         "DATA.CLASSES": str((project / "classes.txt").absolute()),
         "MODEL.NUM_CLASSES": num_classes,
-        **recipe_keys(checks, num_train, options.steps, options.crop),
     }
+    if network is None:
+        keys |= recipe_keys(checks, num_train, num_val, options.steps, options.crop)
+    else:
+        keys |= network
+        if options.steps:
+            keys |= length_keys(num_train, options.steps)
+    if options.store:
+        keys["DATA.STORE"] = str((project / "store").absolute())
+    if 2 * (other_cores_now(0.5) or 0.0) > num_cores() > 1:
+        keys["TRAIN.NUM_THREADS"] = 1
     text = [
         "# The baseline on your own videos. tools/own_data.py wrote this file: change what you know better.",
-        "# All other keys are those of experiments/base/own_data.yaml, which says what to change for a GPU.",
+        f"# All other keys are those of experiments/base/{base}.",
         "# Set DATA.RANDOM_FLIP False if left and right tell classes apart.",
         f"# {run_command(project / 'baseline.yaml')}",
-        "_BASE_: own_data.yaml",
+        f"_BASE_: {base}",
         "ROW: baseline",
     ]
     for section in dict.fromkeys(key.partition(".")[0] for key in keys):
@@ -681,7 +742,7 @@ def write_rows(
                 text.append(f"  {key.partition('.')[2]}: {word}")
     atomic_write_text(project / "baseline.yaml", "\n".join(text) + "\n")
     text = [
-        "# The same with the long cycle. The keys of MULTIGRID are in experiments/base/own_data.yaml.",
+        f"# The same with the long cycle. The keys of MULTIGRID are in experiments/base/{base}.",
         f"# {run_command(project / 'long.yaml')}",
         "_BASE_: baseline.yaml",
         "ROW: long",
@@ -729,6 +790,16 @@ def run_command(yaml: Path, *below: str) -> str:
     return f"python tools/run_net.py --cfg {cfg} --output {place}"
 
 
+def store_lines(project: Path) -> list[str]:
+    """Return the command that makes the store of the project, if it has one."""
+    cfg = load_config(project / "baseline.yaml")
+    yaml, store = (
+        shlex.quote(short_path(path)) for path in (project / "baseline.yaml", project / "store")
+    )
+    command = f"python tools/prepare_data.py --cfg {yaml} --store {store}"
+    return [f"{command}    # small copies"] if cfg.DATA.STORE else []
+
+
 def class_table(train: Sequence[OwnVideo], val: Sequence[OwnVideo], names: dict[str, str]) -> str:
     """Write how many videos of each class are in each list. ``names``: class in the lists → its name."""
     counts = [Counter(video.class_name for video in videos) for videos in (train, val)]
@@ -736,6 +807,40 @@ def class_table(train: Sequence[OwnVideo], val: Sequence[OwnVideo], names: dict[
     total = ["all", f"{len(train):,}", f"{len(val):,}"]
     more = [["…", "", ""]] if len(lines) > MOST_LINES else []
     return aligned([["class", "training", "validation"], *lines[:MOST_LINES], *more, total])
+
+
+def advice_lines(
+    project: Path,
+    options: argparse.Namespace,
+    checks: Sequence[VideoCheck],
+    videos: Sequence[OwnVideo],
+) -> list[str]:
+    """Say what the project makes of the pictures and of classes of different size."""
+    cfg = load_config(project / "baseline.yaml")
+    side = median(min(check.width or 1, check.height or 1) for check in checks)
+    shrinks = side / median(cfg.DATA.TRAIN_JITTER_SCALES)
+    lines = []
+    if shrinks > 1:
+        lines.append(
+            f"Training shrinks the pictures {shrinks:.1f} times: an object of {10 * shrinks:.0f} pixels has 10. "
+            "--crop takes larger clips."
+        )
+    if shrinks > STORE_PAYS and not options.store:
+        lines.append(
+            "Decoding them may be slower than training: --again --store reads small copies."
+        )
+    sizes = Counter(video.class_name for video in videos).most_common()
+    (largest, most), (smallest, fewest) = sizes[0], sizes[-1]
+    if most >= UNEVEN * fewest:
+        lines.append(
+            f"{largest} has {most / fewest:.1f} times the videos of {smallest}: SOLVER.CLASS_WEIGHTS loss or "
+            "sampling in baseline.yaml balances them."
+        )
+    if cfg.TRAIN.NUM_THREADS == 1:
+        lines.append(
+            "Other programs keep the cores busy, so baseline.yaml has TRAIN.NUM_THREADS 1."
+        )
+    return lines
 
 
 def next_lines(project: Path, long: Schedule) -> str:
@@ -752,6 +857,7 @@ def next_lines(project: Path, long: Schedule) -> str:
             f"{long.flop_saving:.2f} times fewer FLOPs. It may cost accuracy: train the baseline first.",
             *(few_steps_lines(long) if has_few_steps(long) else ()),
             "Next:",
+            *(f"  {line}" for line in store_lines(project)),
             f"  {run_command(project / 'baseline.yaml', SMOKE)} --smoke    # a few steps: does it run?",
             f"  python tools/study.py {folder}    # trains all of study.yaml, and writes {folder}/README.md",
             *(() if has_few_steps(long) else (doctor,)),

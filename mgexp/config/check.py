@@ -26,6 +26,7 @@ READ_WITH = {
     "MULTIGRID.NOISE_SCALE": ("MULTIGRID.LR_SCALING", ("noise",)),
     "MULTIGRID.CLIP_SECONDS": ("MULTIGRID.BATCH_RATIO", ("measured",)),
     "MODEL.LABEL_SMOOTHING": ("MODEL.LOSS_FUNC", ("cross_entropy",)),
+    "SOLVER.CLASS_WEIGHTS": ("MODEL.LOSS_FUNC", ("cross_entropy",)),
     "SOLVER.MOMENTUM": ("SOLVER.OPTIMIZING_METHOD", MOMENTUM),
     "SOLVER.NESTEROV": ("SOLVER.OPTIMIZING_METHOD", MOMENTUM),
     "SOLVER.TRUST_COEFFICIENT": ("SOLVER.OPTIMIZING_METHOD", ("lars",)),
@@ -88,6 +89,10 @@ def _model_problems(cfg: Config) -> Iterator[str]:
         yield (
             f"TRAIN.COMPILE = {cfg.TRAIN.COMPILE} with TRAIN.ACTIVATION_CHECKPOINTING = True: torch cannot "
             "compile blocks that are computed twice"
+        )
+    if cfg.MODEL.FREEZE and not cfg.TRAIN.INIT_WEIGHTS:
+        yield (
+            f"MODEL.FREEZE = {cfg.MODEL.FREEZE} without TRAIN.INIT_WEIGHTS: random weights would stay"
         )
     format_, loss = cfg.DATA.FORMAT, cfg.MODEL.LOSS_FUNC
     is_ours = loss in {"cross_entropy", "bce_logit"}

@@ -220,6 +220,9 @@ class ModelKeys:
         0.0, "share of the target that all classes get (PySlowFast: MIXUP.LABEL_SMOOTH_VALUE)", BELOW_1)
     DROPOUT_RATE: float = key(0.5, "dropout before the classifier", SHARE)
     FC_INIT_STD: float = key(0.01, "standard deviation of the classifier's first weights", POSITIVE)
+    FREEZE: int = own(
+        0, "first blocks whose weights and BN statistics stay those of TRAIN.INIT_WEIGHTS, with all before them; "
+        "-1: all but the classifier. FLOPs count a backward pass for them too", between(-1, 1000))
 
 
 @dataclass(frozen=True)
@@ -361,6 +364,9 @@ class SolverKeys:
     BIAS_LR_FACTOR: float = own(1.0, "factor of the learning rate of biases but BN's (TSM: 2)", POSITIVE)
     HEAD_LR_FACTOR: float = own(
         1.0, "factor of the learning rate of the classifier, its bias as well (TSM: 5)", POSITIVE)
+    CLASS_WEIGHTS: Literal["none", "loss", "sampling"] = own(
+        "none", "balance classes: loss multiplies a clip's loss by videos / (classes x videos of its class), "
+        "sampling draws as many videos of each class")
     CLIP_GRAD_L2NORM: float = key(
         0.0, "largest norm of all gradients together; 0: no limit (TSM: 20)", NOT_NEGATIVE)
     COSINE_END_LR: float = key(0.0, "learning rate of the baseline where the cosine ends", RATE_OR_0)

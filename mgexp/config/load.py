@@ -160,18 +160,20 @@ def experiment_name(path: Path) -> str:
     return whole.relative_to(EXPERIMENTS).as_posix() if is_ours else whole.name
 
 
-SMOKE_STEPS = 56
+SMOKE_STEPS, SMOKE_STEPS_OF_ONE_SHAPE = 56, 8
 """The steps of a smoke run's baseline. Where phases end at steps, each phase of our rows gets at least one."""
-SMOKE_VAL_VIDEOS = 16
+SMOKE_VAL_VIDEOS = 8
 WIDTH_DIVISOR = 8
 
 
 def smoke(cfg: Config) -> Config:
-    """Return a small run of the same experiment, of about 56 steps. Shapes and epochs stay the same.
+    """Return a small run of the same experiment, with one evaluation. Shapes and epochs stay the same.
 
     The numbers of clips stay too, unless they follow from the multiply-accumulates of the network.
     """
-    videos = math.ceil(SMOKE_STEPS * cfg.TRAIN.BATCH_SIZE / cfg.SOLVER.MAX_EPOCH)
+    has_cycle = cfg.MULTIGRID.LONG_CYCLE or cfg.MULTIGRID.SHORT_CYCLE
+    steps = SMOKE_STEPS if has_cycle else SMOKE_STEPS_OF_ONE_SHAPE
+    videos = math.ceil(steps * cfg.TRAIN.BATCH_SIZE / cfg.SOLVER.MAX_EPOCH)
     # 0 takes all videos.
     num_train = min(max(1, videos), cfg.DATA.MAX_TRAIN_VIDEOS or math.inf)
     num_val = min(SMOKE_VAL_VIDEOS, cfg.DATA.MAX_VAL_VIDEOS or math.inf)
@@ -195,6 +197,9 @@ def smoke(cfg: Config) -> Config:
         # A warm-up counted in steps may be longer than the whole smoke run.
         SOLVER=replace(cfg.SOLVER, WARMUP_STEPS=0),
         # The weights of a file fit only the full width.
-        TRAIN=replace(cfg.TRAIN, INIT_WEIGHTS=""),
+        TRAIN=replace(cfg.TRAIN, INIT_WEIGHTS="", NUM_EVALUATIONS=1),
+        MODEL=replace(cfg.MODEL, FREEZE=0),
+        BN=replace(cfg.BN, NUM_BATCHES_PRECISE=1),
+        TEST=replace(cfg.TEST, NUM_ENSEMBLE_VIEWS=1, NUM_SPATIAL_CROPS=1),
         EXPECTED=(),
     )

@@ -13,7 +13,7 @@ from torch import nn
 from mgexp.config.keys import Config
 from mgexp.errors import InputError, first_line
 from mgexp.models.forms import CONVOLUTIONS, take_forms
-from mgexp.models.layers import CheckpointedBlocks, drop_by_clip, no_jit_warning
+from mgexp.models.layers import CheckpointedBlocks, drop_by_clip, freeze, no_jit_warning
 from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet, slowfast
 from mgexp.models.vit import VideoTransformer, init_transformer
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, group_batchnorm, grouped_layers
@@ -126,7 +126,7 @@ def build_network(cfg: Config) -> nn.Module:
                 "statistics over groups of clips here"
             ]
         )
-    return model
+    return freeze(model, cfg.MODEL.FREEZE) if cfg.MODEL.FREEZE else model
 
 
 def build_slowfast(cfg: Config) -> nn.Module:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import struct
 import warnings
 from collections.abc import Iterator
@@ -15,7 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from mgexp.multigrid.batchnorm import keeping
+from mgexp.errors import InputError
+from mgexp.models.names import head_of
+from mgexp.multigrid.batchnorm import grouped_layers, keeping
 
 
 @contextmanager
@@ -27,6 +30,32 @@ def no_jit_warning() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"`torch\.jit\.script`", category=FutureWarning)
         yield
+
+
+def freeze(model: nn.Module, num_blocks: int) -> nn.Module:
+    """Freeze the first ``num_blocks`` blocks and all before them; -1: all but the classifier. Return the model.
+
+    The parameters get no gradients, and batch normalisation keeps its running statistics. Raises InputError if the
+    network has no block behind these, or no classifier that is called head.
+    """
+    names = [name for name, _ in model.named_parameters()]
+    if num_blocks == -1:
+        later = set(head_of(names))
+    else:
+        is_later = re.compile(rf"(?:^|.*\.)blocks\.{num_blocks}\.")
+        first = next((place for place, name in enumerate(names) if is_later.match(name)), None)
+        later = set() if first is None else set(names[first:])
+    if not later:
+        missing = (
+            "classifier called head" if num_blocks == -1 else f"block {num_blocks} behind these"
+        )
+        raise InputError([f"MODEL.FREEZE = {num_blocks}: the network has no {missing}"])
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name in later)
+    for layer in grouped_layers(model):
+        if not layer.weight.requires_grad:
+            layer.is_frozen = True
+    return model
 
 
 BITS = 2**32 - 1

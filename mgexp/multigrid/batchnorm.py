@@ -68,8 +68,15 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
     is a list, the statistics of the groups are appended to it instead, and the running statistics
     stay as they are (see ``keeping``).
 
+    With ``is_frozen``, training normalises with the running statistics and leaves them as they are.
+
     Raises ValueError in training if the clips do not divide into the groups.
     """
+
+    is_frozen = False
+
+    def train(self, mode: bool = True) -> GroupedBatchNorm3d:
+        return super().train(mode and not self.is_frozen)
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1) -> None:
         super().__init__(num_features, eps, momentum)
@@ -244,8 +251,12 @@ def share_statistics(model: nn.Module, momentum: float | None = None) -> None:
 
 
 def grouped_layers(model: nn.Module) -> list[GroupedBatchNorm3d]:
-    """Return the layers of ``model`` that take statistics over groups."""
-    return [module for module in model.modules() if isinstance(module, GroupedBatchNorm3d)]
+    """Return the layers of ``model`` that take statistics over groups: those that are not frozen."""
+    return [
+        module
+        for module in model.modules()
+        if isinstance(module, GroupedBatchNorm3d) and not module.is_frozen
+    ]
 
 
 def group_batchnorm(model: nn.Module) -> nn.Module:
@@ -315,7 +326,10 @@ def set_num_groups(model: nn.Module, num_groups: int) -> None:
     if (
         num_groups != 1
         and not layers
-        and any(isinstance(module, OTHER_KINDS) for module in model.modules())
+        and any(
+            isinstance(module, OTHER_KINDS) and not isinstance(module, GroupedBatchNorm3d)
+            for module in model.modules()
+        )
     ):
         raise ValueError(
             "the model has batch norm without groups: call group_batchnorm(model) before, and do not convert its "

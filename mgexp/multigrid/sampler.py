@@ -7,7 +7,7 @@ within an epoch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -39,12 +39,18 @@ class Stream:
     With ``repeats`` r, each video is drawn r times in a row of 2 r clips, in turn with another one: a b a b c d
     c d. Neighbours, which mixup blends, are then different videos, unless an odd permutation ends with the first
     video of the next one. A permutation lasts for r epochs.
+
+    With ``weights``, one for each video, an epoch is no permutation: each of its clips shows a video that is drawn
+    with a probability in proportion to its weight.
     """
 
-    def __init__(self, num_videos: int, seed: int, repeats: int = 1) -> None:
+    def __init__(
+        self, num_videos: int, seed: int, repeats: int = 1, weights: Sequence[float] | None = None
+    ) -> None:
         self.num_videos = num_videos
         self.seed = seed
         self.repeats = repeats
+        self.weights = weights
         # The cache holds two permutations, because a batch may contain clips of two epochs.
         self._permutation = lru_cache(maxsize=2)(self._draw)
 
@@ -70,7 +76,10 @@ class Stream:
         mixed %= 2**64
         mixed ^= mixed >> 31
         generator = torch.Generator().manual_seed(mixed % 2**63)
-        return torch.randperm(self.num_videos, generator=generator).tolist()
+        if self.weights is None:
+            return torch.randperm(self.num_videos, generator=generator).tolist()
+        shares = torch.tensor(self.weights, dtype=torch.float64)
+        return torch.multinomial(shares, self.num_videos, True, generator=generator).tolist()
 
 
 class StepSampler(Sized):
@@ -86,7 +95,13 @@ class StepSampler(Sized):
     # which steps are done, and a resumed run starts with that number as ``first_step``.
 
     def __init__(
-        self, schedule: Schedule, seed: int, first_step: int = 0, rank: int = 0, repeats: int = 1
+        self,
+        schedule: Schedule,
+        seed: int,
+        first_step: int = 0,
+        rank: int = 0,
+        repeats: int = 1,
+        weights: Sequence[float] | None = None,
     ) -> None:
         if not 0 <= rank < schedule.num_processes:
             raise ValueError(
@@ -101,7 +116,7 @@ class StepSampler(Sized):
         self.schedule = schedule
         self.first_step = first_step
         self.rank = rank
-        self.stream = Stream(schedule.num_videos, seed, repeats)
+        self.stream = Stream(schedule.num_videos, seed, repeats, weights)
 
     def __len__(self) -> int:
         return self.schedule.total_steps - self.first_step

@@ -54,6 +54,8 @@ def build_groups(cfg: Config, model: nn.Module) -> list[dict[str, Any]]:
         problem = f"SOLVER.HEAD_LR_FACTOR = {solver.HEAD_LR_FACTOR:g} needs a classifier that is called head"
         raise InputError([f"{problem}, and the network has none: set it to 1"])
     for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
         is_vector = parameter.ndim <= 1
         is_bias = is_vector and name.rpartition(".")[2] == "bias"
         has_no_decay = name in undecayed or (is_vector and solver.ZERO_WD_1D_PARAM)

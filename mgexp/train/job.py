@@ -192,7 +192,8 @@ def _train(
             # What cannot be counted is told now, and not at the first evaluation, which may come after hours.
             flops = flops_counter(state.model, schedule) if processes.is_main else None
             model = dist.shared(processes, state.model, in_bf16=cfg.TRAIN.BF16_ALLREDUCE)
-            step = build_step(cfg, model, state, task, normalizer, precision)
+            weights = inputs.class_weights() if cfg.SOLVER.CLASS_WEIGHTS == "loss" else None
+            step = build_step(cfg, model, state, task, normalizer, precision, weights)
             resume.take_over(run_dir, state, start.choice, processes)
             # The check follows ``take_over``, so that it sees the weights of the first step.
             shapes = [*step_counts(schedule)]
@@ -242,7 +243,8 @@ def _run_loop(job: Job, stop: StopRequest, loop: Loop, trackers: Trackers) -> bo
 
 def _build_loader(job: Job, step: int) -> Iterable[Batch]:
     cfg, inputs, rank = job.cfg, job.inputs, job.processes.rank
-    sampler = StepSampler(inputs.schedule, cfg.RNG_SEED, step, rank, cfg.AUG.REPEATS)
+    weights = inputs.draw_weights(cfg.SOLVER.CLASS_WEIGHTS)
+    sampler = StepSampler(inputs.schedule, cfg.RNG_SEED, step, rank, cfg.AUG.REPEATS, weights)
     failures = job.run_dir.failures_jsonl
     return build_train_loader(cfg, inputs.train, sampler, job.device, inputs.opener, failures)
 

@@ -22,7 +22,7 @@ from mgexp.multigrid.schedule import Schedule, StepPlan, StepShape
 from mgexp.optim.build import set_rates
 from mgexp.run.clock import Clock, StepTimer
 from mgexp.run.log import LOGGER, Progress, StepRecord
-from mgexp.run.other_programs import OtherPrograms
+from mgexp.run.other_programs import OtherPrograms, other_cores
 from mgexp.stop import Interrupted, StopRequest
 from mgexp.train.checkpoint import CALMER, State
 from mgexp.train.faults import explaining_memory
@@ -35,6 +35,9 @@ Slurm and torchrun kill a process 30 s after their signal. Within this time it m
 """
 FIRST_CHECKPOINT_SECONDS = 60.0
 """The longest time to the first checkpoint of a run. Before it, a kill loses the whole run."""
+MUCH_WAITING, MUCH_BUSY = 0.3, 0.25
+"""The log warns of a larger share of waiting for clips, and of more cores per thread that others keep busy.
+Assumption."""
 NUM_LOSSES = 5
 """The message about a loss that is not finite shows this many earlier losses."""
 
@@ -80,6 +83,7 @@ class Loop:
     others: OtherPrograms
     _saved_step: int = -1
     _saved_time: float = field(default_factory=time.perf_counter)
+    _is_slow: bool = False
 
     def run(self, batches: Iterator[Batch], progress: Progress) -> bool:
         """Train to the end, or return False if a signal stops the run earlier. Save the state in both cases."""
@@ -204,8 +208,37 @@ class Loop:
             self.loaded.share_levels()
             self.others.count()
             self.write_checkpoint()
+            if self.processes.is_main:
+                self._tell_slowness()
         self.stop.should_save = False
         self._saved_step, self._saved_time = self.state.step, time.perf_counter()
+
+    def _tell_slowness(self) -> None:
+        """Say once what makes training slow."""
+        clock = self.state.clock
+        lines = slow_lines(clock, torch.get_num_threads(), self.device.type)
+        for line in lines if not self._is_slow else ():
+            LOGGER.warning("%s", line)
+        self._is_slow = self._is_slow or bool(lines)
+
+
+def slow_lines(clock: Clock, num_threads: int, device_type: str) -> list[str]:
+    """Say what makes training slow, and what helps: the loader, and other programs on a CPU."""
+    lines, seconds = [], clock.seconds("train")
+    waiting = clock.seconds("input_wait") / seconds if seconds else 0.0
+    if waiting > MUCH_WAITING:
+        lines.append(
+            f"{waiting:.0%} of the training time was waiting for clips: tools/prepare_data.py makes a clip store, "
+            "from which they load faster; more DATA_LOADER.NUM_WORKERS help if cores are idle"
+        )
+    others = other_cores(clock) or 0.0
+    # Threads wait for each other in every layer, so one that has lost its core delays all.
+    if device_type == "cpu" and num_threads > 1 and others > MUCH_BUSY * num_threads:
+        lines.append(
+            f"other programs keep {others:.1f} of our cores busy, and {num_threads} threads wait for each other: "
+            "TRAIN.NUM_THREADS 1 may be several times as fast"
+        )
+    return lines
 
 
 @dataclass

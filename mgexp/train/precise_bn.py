@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import itemgetter
@@ -59,13 +59,18 @@ class PreciseBn:
 
 
 def precise_requests(
-    recipe: Recipe, num_videos: int, seed: int, max_batches: int, processes: Processes
+    recipe: Recipe,
+    num_videos: int,
+    seed: int,
+    max_batches: int,
+    processes: Processes,
+    weights: Sequence[float] | None = None,
 ) -> list[list[ClipRequest]]:
     """List this process's share of min(max_batches, ceil(N/B)) batches of B clips.
 
     The clips are drawn as in training at the full shape of ``recipe``, but without the short cycle.
     """
-    stream = Stream(num_videos, seed + SEED_OFFSET)
+    stream = Stream(num_videos, seed + SEED_OFFSET, weights=weights)
     num_batches = min(max_batches, math.ceil(num_videos / recipe.clips))
     share = recipe.clips // processes.count
     stride = None if recipe.stride is None else (recipe.stride, recipe.stride)
@@ -82,7 +87,10 @@ def build_precise_bn(
     """Build the source of training clips at the full shape, in the BN groups of this shape."""
     schedule = inputs.schedule
     max_batches, num_videos = cfg.BN.NUM_BATCHES_PRECISE, schedule.num_videos
-    requests = precise_requests(schedule.recipe, num_videos, cfg.RNG_SEED, max_batches, processes)
+    weights = inputs.draw_weights(cfg.SOLVER.CLASS_WEIGHTS)
+    requests = precise_requests(
+        schedule.recipe, num_videos, cfg.RNG_SEED, max_batches, processes, weights
+    )
     # Each evaluation builds the loader anew, which leaves out the videos that hung meanwhile.
     arguments = (cfg, inputs.train, requests, device, inputs.opener, failures)
     groups = num_bn_groups(schedule.recipe.clips, processes.count, cfg.MULTIGRID.BN_BASE_SIZE)

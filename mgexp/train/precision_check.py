@@ -205,7 +205,8 @@ class LayerCheck:
         grads: Sequence[Tensor | None],
     ) -> None:
         """Repeat one layer in fp32. ``out`` is None if the network changed the output in place."""
-        own = dict(module.named_parameters(recurse=False))
+        parameters = module.named_parameters(recurse=False)
+        own = {name: parameter for name, parameter in parameters if parameter.requires_grad}
         grad_out = grads[0]
         assert grad_out is not None
         autocast = torch.autocast(x.device.type, enabled=False)

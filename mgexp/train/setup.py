@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,7 +25,7 @@ from mgexp.data.lists import (
     quarantine_problems,
 )
 from mgexp.data.loader import build_opener, store_problems, worker_problems
-from mgexp.data.records import Record, VideoList
+from mgexp.data.records import Record, VideoList, VideoRecord
 from mgexp.dist import device_of, device_problems
 from mgexp.errors import InputError, collected, listed, raise_problems
 from mgexp.models.build import build_problems, build_to_look_at, own_names
@@ -85,6 +86,20 @@ class Inputs:
     def summary(self) -> str:
         missing = f"{len(self.missing)} missing or quarantined"
         return f"{len(self.train)} training videos ({missing}), {len(self.val)} validation videos"
+
+    def class_weights(self) -> dict[int, float]:
+        """Weigh each class that has training videos: all videos / (classes × its videos)."""
+        counts = Counter(record.label for record in self.train if isinstance(record, VideoRecord))
+        return {
+            label: len(self.train) / (len(counts) * num) for label, num in sorted(counts.items())
+        }
+
+    def draw_weights(self, class_weights: str) -> list[float] | None:
+        """Weigh the draws of each training video for SOLVER.CLASS_WEIGHTS; None draws each once in an epoch."""
+        if class_weights != "sampling":
+            return None
+        weights = self.class_weights()
+        return [weights[record.label] for record in self.train if isinstance(record, VideoRecord)]
 
     def check_unusable(self, broken: Sequence[str], max_share: float) -> None:
         """Raise InputError if more than ``max_share`` of the videos fail. ``broken`` lists why each one failed."""

@@ -10,7 +10,7 @@ import hashlib
 import math
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -314,13 +314,22 @@ def build_step(
     task: Task,
     normalizer: Normalizer,
     precision: Precision,
+    class_weights: Mapping[int, float] | None = None,
 ) -> TrainStep:
-    """Build the step that trains ``model``: the model of ``state``, or its wrapper for several processes."""
+    """Build the step that trains ``model``: the model of ``state``, or its wrapper for several processes.
+
+    ``class_weights``: factors of the loss of a clip by its class; evaluations do not have them.
+    """
     smoothing, aug = cfg.MODEL.LABEL_SMOOTHING, cfg.AUG
+    loss = partial(F.cross_entropy, label_smoothing=smoothing) if smoothing else task.loss
+    if class_weights is not None:
+        factors = torch.zeros(task.num_classes, device=normalizer.device)
+        factors[[*class_weights]] = torch.tensor([*class_weights.values()]).to(factors)
+        loss = partial(weighted_cross_entropy, factors=factors, smoothing=smoothing)
     return TrainStep(
         model,
         state.optimizer,
-        partial(F.cross_entropy, label_smoothing=smoothing) if smoothing else task.loss,
+        loss,
         normalizer,
         max_clips=cfg.TRAIN.MAX_CLIPS_PER_GPU,
         precision=precision,
@@ -328,6 +337,18 @@ def build_step(
         max_grad_norm=cfg.SOLVER.CLIP_GRAD_L2NORM,
         mixing=Mixing(aug.MIXUP_ALPHA, aug.CUTMIX_ALPHA) if is_mixed(aug) else None,
     )
+
+
+def weighted_cross_entropy(
+    logits: Tensor, labels: Tensor, factors: Tensor, smoothing: float = 0.0
+) -> Tensor:
+    """Return the mean over clips of their cross-entropy times the factor of their class.
+
+    torch's own weights divide by the sum of the factors in a mini-batch. So its mean over parts or processes would
+    not be that of the whole mini-batch.
+    """
+    each = F.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing)
+    return (factors[labels] * each).mean()
 
 
 def keeping_random_state(device: torch.device) -> AbstractContextManager[None]:

@@ -324,10 +324,10 @@ def test_a_class_that_cannot_be_in_both_lists_is_named(group):
         tool.split_videos(videos_of({"a": 1, "b": 9}, lambda *_: group), 0.25, 0)
 
 
-def keys_of(seconds=3.0, side=128, num_train=225, steps=None, crop=None):
+def keys_of(seconds=3.0, side=128, num_train=225, num_val=75, steps=None, crop=None):
     check = VideoCheck("v", "ok", round(30 * seconds), fps=30.0, duration_seconds=seconds)
     checks = [replace(check, width=2 * side, height=side)] * 9
-    return tool.recipe_keys(checks, num_train, steps, crop)
+    return tool.recipe_keys(checks, num_train, num_val, steps, crop)
 
 
 @pytest.mark.parametrize(("seconds", "stride"), [(0.6, 1), (1.1, 2), (2.0, 3), (2.1, 4), (60.0, 4)])
@@ -340,7 +340,7 @@ def test_the_clip_is_as_long_as_fits_up_to_two_seconds(seconds, stride):
 @pytest.mark.parametrize(("fps", "stride"), [(60.0, 4), (25.0, 4), (7.5, 4), (5.0, 6), (1.0, 30)])
 def test_the_frames_of_a_clip_of_a_slow_video_differ(fps, stride):
     check = VideoCheck("v", "ok", round(60 * fps), fps=fps, duration_seconds=60.0, height=96)
-    assert tool.recipe_keys([check] * 9, 1000, None, None)["DATA.SAMPLING_RATE"] == stride
+    assert tool.recipe_keys([check] * 9, 1000, 100, None, None)["DATA.SAMPLING_RATE"] == stride
 
 
 @pytest.mark.parametrize(("side", "crop"), [(1080, 96), (96, 96), (95, 80), (50, 48), (10, 32)])
