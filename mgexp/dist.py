@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -81,6 +82,9 @@ def device_problems(
     # On a CPU torch would compile without graphs, and say nothing.
     elif compile_mode == "cuda_graphs" and (device == "cpu" or not num_gpus):
         yield "TRAIN.COMPILE = cuda_graphs, but the device is a CPU"
+    # Source of the name: torch/_inductor/config.py, cpp.cxx.
+    elif compile_mode != "off" and not num_gpus and not shutil.which(os.environ.get("CXX", "g++")):
+        yield f"TRAIN.COMPILE = {compile_mode}, but there is no C++ compiler g++, and CXX names none"
 
 
 @contextmanager

@@ -139,3 +139,11 @@ def test_cuda_graphs_need_a_gpu():
         (problem,) = device_problems(device, num_gpus, "cuda_graphs")
         assert problem.startswith("TRAIN.COMPILE = cuda_graphs, but the device is a CPU")
     assert [*device_problems("auto", 1, "cuda_graphs"), *device_problems("cpu", 1)] == []
+
+
+def test_compiling_on_a_cpu_needs_a_compiler(monkeypatch):
+    monkeypatch.setenv("CXX", "no_such_compiler")
+    (problem,) = device_problems("cpu", 0, "default")
+    assert problem.startswith("TRAIN.COMPILE")
+    monkeypatch.setenv("CXX", "ls")
+    assert [*device_problems("cpu", 0, "default")] == []

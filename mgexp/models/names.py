@@ -127,6 +127,24 @@ def torchvision_names(names: Collection[str]) -> Rename:
     return rename
 
 
+# In MMAction2's ResNets a convolution and its norm are one module, and TSM wraps a convolution that shifts. All
+# other names are torchvision's. Source: its models/backbones/resnet.py and resnet_tsm.py.
+_MODULES = (
+    (re.compile(r"\bconv(\d)\.bn\."), r"bn\1."),
+    (re.compile(r"\b(conv\d)\.conv\."), r"\1."),
+    (re.compile(r"\bdownsample\.conv\."), "downsample.0."),
+    (re.compile(r"\bdownsample\.bn\."), "downsample.1."),
+    (re.compile(r"\.net\."), "."),
+)
+
+
+def without_modules(name: str) -> str:
+    """Turn MMAction2's name of a tensor of a ResNet into torchvision's; other names stay."""
+    for pattern, ours in _MODULES:
+        name = pattern.sub(ours, name)
+    return name
+
+
 RENAMINGS = {"PySlowFast": pyslowfast_names, "torchvision": torchvision_names}
 """Renamings by the convention that a file follows."""
 

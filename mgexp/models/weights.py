@@ -47,12 +47,14 @@ MAX_LISTED = 8
 class WeightsFile:
     """The tensors of a file under the file's own names.
 
-    ``naming`` is the convention of these names.
+    ``naming`` is the convention of these names. If the network is a part of another one, as the ``backbone`` of
+    MMAction2's, the names of its tensors are without this beginning, and ``outside`` names all other tensors.
     """
 
     path: Path
     naming: str
     tensors: Mapping[str, Tensor]
+    outside: tuple[str, ...] = ()
 
 
 def read_weights(path: Path, own: Collection[str] = ()) -> WeightsFile:
@@ -104,6 +106,17 @@ def named_weights(path: Path, tensors: Mapping[str, Tensor]) -> WeightsFile:
     for naming, beginning in NAMINGS.items():
         if any(name.startswith(beginning) for name in tensors):
             return WeightsFile(path, naming, tensors)
+    for naming, beginning in NAMINGS.items():
+        whole = [name for name in tensors if f".{beginning}" in name]
+        if whole:
+            prefix = whole[0].partition(beginning)[0]
+            inside = {
+                names.without_modules(name.removeprefix(prefix)): tensor
+                for name, tensor in tensors.items()
+                if name.startswith(prefix)
+            }
+            outside = tuple(name for name in tensors if not name.startswith(prefix))
+            return WeightsFile(path, naming, inside, outside)
     some = ", ".join(list(tensors)[:3]) or "no tensors at all"
     problem = f"its names ({some}) are not those of pytorchvideo, PySlowFast, torchvision or mgexp"
     raise InputError([f"{path}: {problem}; give a file of one of these"])
@@ -245,7 +258,8 @@ def fit_weights(file: WeightsFile, model: nn.Module) -> Fit:
     used = {name: tensor for name, tensor in fitting.items() if name not in left}
     missing = tuple(name for name in state if name not in used and name not in left)
     asked = {theirs[name] for name in used}
-    fit = Fit(file, used, left, missing, tuple(n for n in file.tensors if n not in asked))
+    unused = (*(name for name in file.tensors if name not in asked), *file.outside)
+    fit = Fit(file, used, left, missing, unused)
     problems = [*_problems(fit, state, {theirs[name] for name in left})]
     if problems:
         text = f"{file.path} ({file.naming}) does not fit the model: {', '.join(problems)}"
@@ -279,7 +293,7 @@ def _problems(fit: Fit, state: Mapping[str, Tensor], heads: set[str]) -> Iterato
     strange = [
         name
         for name in _but_counters(fit.unused)
-        if name not in heads and not name.startswith(others)
+        if name not in {*heads, *fit.file.outside} and not name.startswith(others)
     ]
     if strange:
         yield f"{len(strange)} tensors of the file are not in the model: {listed(strange, MAX_LISTED)}"

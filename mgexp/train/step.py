@@ -26,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 from mgexp.config.keys import Config
 from mgexp.data.batches import Batch
 from mgexp.dist import Processes
-from mgexp.errors import InputError, listed
+from mgexp.errors import InputError, first_line, listed
 from mgexp.models.layers import Draws, set_draws
 from mgexp.multigrid.batchnorm import grouped_layers, one_sample, set_num_groups, share_statistics
 from mgexp.multigrid.schedule import StepShape
@@ -443,6 +443,7 @@ def compiled_step(
     """Compile the network of ``state`` for every shape, for the block, unless ``mode`` is off.
 
     The clock of the run counts these seconds as training and as warm-up of the shapes, and the log says them.
+    Raises InputError if torch cannot compile the network.
     """
     if mode == "off" or not shapes:
         yield
@@ -452,7 +453,11 @@ def compiled_step(
     with compiled(state.model, mode, num_graphs):
         start = time.monotonic()
         with state.clock.measure("train"), state.clock.measure("shape_warmup"):
-            warm_up(step, shapes, task, progress)
+            try:
+                warm_up(step, shapes, task, progress)
+            except torch._dynamo.exc.TorchDynamoException as error:
+                problem = f"TRAIN.COMPILE = {mode}: torch cannot compile the network as one graph"
+                raise InputError([f"{problem}: {first_line(error)}"]) from error
         if progress:
             seconds = time.monotonic() - start
             LOGGER.info(

@@ -11,7 +11,7 @@ from torch import nn
 
 from mgexp.config.load import config_of
 from mgexp.data.batches import Batch
-from mgexp.errors import TrainingError
+from mgexp.errors import InputError, TrainingError
 from mgexp.models.build import build_model
 from mgexp.models.layers import ClipDropout, Draws
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
@@ -188,3 +188,20 @@ def test_a_transformer_is_one_graph_for_each_shape(name):
         for number, shape in enumerate([*shapes, *shapes]):
             step(batch_of(shape), shape.num_bn_groups, Draws(seed=0, step=number))
     assert len(graphs) == len(shapes)
+
+
+class Branching(Network):
+    """Its forward pass depends on its data."""
+
+    def forward(self, clips):
+        return super().forward(clips if clips.mean() > 0 else clips + 1)
+
+
+def test_a_network_that_is_no_single_graph_is_one_problem():
+    step = step_of(Branching())
+    state = State(step.model, step.optimizer, Clock())
+    with (
+        pytest.raises(InputError, match=r"^1 problem found:\n  - TRAIN\.COMPILE"),
+        compiled_step("default", step, state, TASK, SHAPES, False),
+    ):
+        pass
