@@ -8,7 +8,7 @@
 
 RUN is the folder of a finished run. A video is seen in all views of the full protocol, and its
 probabilities are their mean, or with DATA.ENSEMBLE_METHOD max the largest of each class.
-More: docs/predict.md. Exit codes: 0 done, 1 a file cannot be written, 2 bad input, 3 some videos
+More: docs/predict.md. Exit codes: 0 done, 1 a fault of the machine, 2 bad input, 3 some videos
 cannot be read, 4 interrupted.
 """
 
@@ -57,6 +57,7 @@ from mgexp.run.folder import RunDir
 from mgexp.run.log import progress_bar
 from mgexp.stop import Interrupted, StopRequest
 from mgexp.text import aligned, counted
+from mgexp.train.faults import explanation
 from mgexp.train.predict import Prediction, Predictor, build_predictor, load_run, read_names
 from mgexp.train.setup import list_problems
 from mgexp.train.task import Task, build_task, metrics_text
@@ -421,8 +422,12 @@ def main(arguments: list[str]) -> int:
     try:
         with StopRequest().listening() as stop:
             return predict(options, stop)
-    except OSError as error:  # the disk is full, for instance
-        say(f"{error}; nothing more was written")
+    except (EOFError, OSError, RuntimeError) as error:
+        # The worker of a loader has no /dev/shm left, for instance.
+        text = explanation(error, RunDir(options.run or Path()))
+        if text is None and not isinstance(error, OSError):
+            raise
+        say(f"{text or error}; nothing more was written")
         return 1
     except Interrupted as stopped:
         say(f"stopped by {stopped.signal_name}")

@@ -152,6 +152,18 @@ def test_ctrl_c_ends_with_one_line_and_keeps_what_is_done(
         assert {line["video"] for line in csv.DictReader(file)} == {str(videos[0])}
 
 
+def test_a_worker_without_shared_memory_is_one_message(
+    finished_run, tiny_data, monkeypatch, capsys
+):
+    def fail(*arguments):
+        raise RuntimeError("DataLoader worker (pid 5) exited unexpectedly with exit code 74.")
+
+    tool = load_tool("predict")
+    monkeypatch.setattr(tool, "build_predictions", fail)
+    assert tool.main([str(tiny_data / "val0.mp4"), "--run", str(finished_run)]) == 1
+    assert "--shm-size" in capsys.readouterr().err
+
+
 def test_a_video_is_not_replaced_by_a_table(predict, tiny_data, tmp_path):
     video = shutil.copy(tiny_data / "val0.mp4", tmp_path / "own.mp4")
     before = video.read_bytes()
