@@ -14,6 +14,8 @@ After an interruption, start the same command again. Exit codes: 0 written; 2 ba
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import json
 import math
 import os
@@ -30,7 +32,7 @@ from statistics import median, quantiles
 
 from mgexp.config.load import load_config, read_config
 from mgexp.data.classes import class_list, read_class_names, read_text
-from mgexp.data.formats import ENDINGS, unreadable, visible_in
+from mgexp.data.formats import ENDINGS, Findings, is_table, unreadable, visible_in
 from mgexp.errors import InputError, collected, listed, raise_problems
 from mgexp.models.build import build_on_meta
 from mgexp.models.weights import fit_weights, read_weights
@@ -102,18 +104,20 @@ MOST_LINES = 30
 class OwnVideo:
     """A video by its absolute path, the name of its class, and its group; "" for a video that is a group itself.
 
-    ``is_val`` tells for which list a folder or a list of the user has it; None where the split is ours.
+    ``is_val`` tells for which list a folder or a list of the user has it; None where the split is ours. ``part``:
+    start and end of a stretch in seconds; None: the whole video.
     """
 
     path: str
     class_name: str
     group: str = ""
     is_val: bool | None = None
+    part: tuple[float, float] | None = None
 
     @property
     def unit(self) -> str:
-        """The group, or the video itself: what must not be in both lists."""
-        return self.group or self.path
+        """The group, or the video or stretch itself: what must not be in both lists."""
+        return self.group or (f"{self.path} {self.part}" if self.part else self.path)
 
 
 @dataclass
@@ -180,7 +184,8 @@ def main(arguments: list[str]) -> int:
     print("\n".join(notes), flush=True)
     folder = CheckDir(project / "check")
     how = (options.quick, options.processes, options.time_limit)
-    checked = check_in_folder(folder, [video.path for video in videos], options.videos, *how)
+    paths = list(dict.fromkeys(video.path for video in videos))
+    checked = check_in_folder(folder, paths, options.videos, *how)
     print(f"{checked.as_text()}\nunusable videos are left out: {folder.quarantine_txt}")
     checks = {check.path: check for check in checked.checks}
     usable = [video for video in videos if checks[video.path].is_usable]
@@ -189,6 +194,7 @@ def main(arguments: list[str]) -> int:
     ):
         raise InputError([f"no usable video of class {listed(lost)}: see {project / 'check'}"])
     raise_problems(label_conflicts(usable))
+    seen = [check_of(video, checks[video.path]) for video in usable]
     names, labels = classes_of(usable, options.classes)
     train, val = split(usable, options)
     for name in ("study.yaml", GROUPS):
@@ -196,7 +202,6 @@ def main(arguments: list[str]) -> int:
     for name, videos_of_list in (("train.csv", train), ("val.csv", val)):
         atomic_write_text(project / name, list_text(options.videos, videos_of_list, labels))
     atomic_write_text(project / "classes.txt", class_list(names))
-    seen = [checks[video.path] for video in usable]
     write_rows(project, options, network, seen, len(names), len(train), len(val))
     root = Root(options.videos)
     groups = notes
@@ -288,8 +293,8 @@ def find_videos(options: argparse.Namespace) -> Search:
     ]
     classes = defaultdict(list)
     for video in search.videos:
-        classes[video.path].append(video.class_name)
-    for path, found in classes.items():
+        classes[video.path, video.part].append(video.class_name)
+    for (path, _), found in classes.items():
         if len({*found}) > 1:
             search.problems.append(f"label conflict: {path} is of class {listed(found)}")
         elif len(found) > 1:
@@ -361,12 +366,16 @@ def videos_below(
 def read_list(path: Path, is_val: bool | None, options: argparse.Namespace, search: Search) -> None:
     """Read a list with a line ``path label`` or ``path label group`` for each video.
 
-    Paths are relative to VIDEOS, or absolute below it.
+    Paths are relative to VIDEOS, or absolute below it. A first line with the names start, end and label makes it a
+    table of stretches.
     """
     root, columns = Root(options.videos), 3 if options.group_column else 2
     text = ""
     with collected(search.problems):
         text = read_text(path)
+    if is_table(path, options.separator or " ", 0, has_many_labels=False):
+        search.videos += stretches_in(path, is_val, options, search.problems)
+        return
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
@@ -380,6 +389,34 @@ def read_list(path: Path, is_val: bool | None, options: argparse.Namespace, sear
             search.problems.append(f"{where} lies outside {options.videos.absolute()}")
         else:
             search.videos.append(OwnVideo(video, *words[1:], is_val=is_val))
+
+
+def stretches_in(
+    path: Path, is_val: bool | None, options: argparse.Namespace, problems: list[str]
+) -> list[OwnVideo]:
+    """Read a table of stretches. Those of one recording are a group, unless there is one recording alone."""
+    root, findings, stretches = Root(options.videos), Findings(is_official=False), []
+    for place, row in findings.rows(
+        path, "start", "end", "label", separator=options.separator or " "
+    ):
+        video = root.path(next(iter(row.values())))
+        try:
+            part = float(row["start"]), float(row["end"])
+        except ValueError:
+            part = 0.0, 0.0
+        if video is None or not 0 <= part[0] < part[1] or not row["label"]:
+            findings.fault(
+                place,
+                "stretch without a video below VIDEOS, a label, or an end after its start",
+                row,
+            )
+            continue
+        group = row.get("group") or root.name(video)
+        stretches.append(OwnVideo(video, row["label"], group, is_val, part))
+    problems += findings.all_problems()
+    if len({stretch.group for stretch in stretches}) == 1:
+        return [replace(stretch, group="") for stretch in stretches]
+    return stretches
 
 
 def with_groups(
@@ -487,6 +524,8 @@ def is_useful(videos: Sequence[OwnVideo]) -> bool:
 
 def label_conflicts(videos: Sequence[OwnVideo]) -> list[str]:
     """Name the files of two classes that have the same content."""
+    # Stretches of one file may have many labels.
+    videos = [video for video in videos if video.part is None]
     sizes = Counter(Path(video.path).stat().st_size for video in videos)
     same = defaultdict(list)
     for video in videos:
@@ -623,10 +662,24 @@ def alike_lines(
 
 
 def list_text(root: Path, videos: Sequence[OwnVideo], labels: dict[str, int]) -> str:
-    """Write a line ``path label`` for each video. ``labels``: class → number."""
+    """Write a line ``path label`` for each video, or a table of stretches. ``labels``: class → number."""
     names = Root(root)
-    lines = (f"{names.name(video.path)} {labels[video.class_name]}\n" for video in videos)
-    return "".join(lines)
+    if not any(video.part for video in videos):
+        lines = (f"{names.name(video.path)} {labels[video.class_name]}\n" for video in videos)
+        return "".join(lines)
+    file = io.StringIO(newline="")
+    table = csv.writer(file, delimiter=" ", lineterminator="\n")
+    table.writerow(("path", "start", "end", "label"))
+    for video in videos:
+        table.writerow((names.name(video.path), *(video.part or ()), labels[video.class_name]))
+    return file.getvalue()
+
+
+def check_of(video: OwnVideo, check: VideoCheck) -> VideoCheck:
+    """Return what was seen of a video. For a stretch, the length is its own."""
+    if video.part is None:
+        return check
+    return replace(check, duration_seconds=video.part[1] - video.part[0])
 
 
 def recipe_keys(

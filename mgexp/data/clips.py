@@ -134,7 +134,12 @@ class TrainingClips(Dataset[Clip]):
             try:
                 with self.limit(record.path, request.seed), self.opener(record.path) as video:
                     duration = video.duration_seconds
-                    times = draw_times(duration, request, self.target_fps, rng)
+                    start, end = record.part or (0.0, duration)
+                    if start >= duration:
+                        raise VideoError(record.path, f"ends before the stretch at {start:g} s")
+                    times = start + draw_times(
+                        min(end, duration) - start, request, self.target_fps, rng
+                    )
                     shown = video.frames_at(times, *self.crops.draw(request.crop, rng))
             except VideoError as error:
                 unusable.append((index, str(error)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import re
 import stat
@@ -21,7 +22,7 @@ from multiprocessing.pool import ThreadPool
 from pathlib import Path
 
 from mgexp.data.classes import number_classes, read_text
-from mgexp.data.records import Action, ActionRecord, Record, Split, VideoList, VideoRecord
+from mgexp.data.records import Action, ActionRecord, Record, Span, Split, VideoList, VideoRecord
 from mgexp.errors import InputError, collected, listed, raise_problems
 from mgexp.run.files import is_folder, is_there
 from mgexp.text import is_plain, shown
@@ -68,6 +69,29 @@ class Findings:
             self._paths.add(record.path)
             self.videos.append((record, elsewhere))
 
+    def add_labelled(
+        self,
+        place: str,
+        path: str,
+        texts: Sequence[str],
+        num_classes: int | None,
+        has_many_labels: bool,
+        part: Span | None = None,
+    ) -> None:
+        """Add a video with the labels ``texts``, in [0, num_classes). None: no labels are read."""
+        labels = [int(text) if INTEGER.fullmatch(text) else -1 for text in texts]
+        if num_classes is None:
+            labels = [0]
+        elif not all(0 <= label < num_classes for label in labels):
+            what = f"label that is no integer from 0 to MODEL.NUM_CLASSES - 1 = {num_classes - 1}"
+            self.fault(place, what, " ".join(texts))
+            return
+        if has_many_labels:
+            actions = tuple(Action(label, 0.0, math.inf) for label in labels)
+            self.add(place, ActionRecord(path, actions, num_classes or 1, part))
+        else:
+            self.add(place, VideoRecord(path, labels[0], part))
+
     def fault(self, place: str, what: str, value: object) -> None:
         """Add a fault of the entry at ``place`` (file and line): what is wrong, and the value that is wrong."""
         self._faults[what].append(f"{place}: {what}: {shown(value)}")
@@ -84,14 +108,17 @@ class Findings:
             if line.strip():
                 yield f"{path}:{number}", line.strip()
 
-    def rows(self, path: Path, *columns: str) -> Iterator[tuple[str, dict[str, str]]]:
+    def rows(
+        self, path: Path, *columns: str, separator: str = ","
+    ) -> Iterator[tuple[str, dict[str, str]]]:
         """Yield (place, row) of each row of a CSV that is not blank. Cells have no spaces around them.
 
         The first line names the columns, in any order; it may name more than ``columns``. If one of ``columns`` is
         missing, there are no rows. An absent cell is "".
         """
         # newline="": the csv module wants to see the line ends itself, since quoted cells may contain them.
-        reader = csv.DictReader(io.StringIO(self.text(path), newline=""), restval="")
+        text = io.StringIO(self.text(path), newline="")
+        reader = csv.DictReader(text, restval="", delimiter=separator, skipinitialspace=True)
         try:
             reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
             missing = [name for name in columns if name not in reader.fieldnames]
@@ -195,6 +222,7 @@ def read_list(
     separator: str = " ",
     allow_outside: bool = False,
     has_lengths: bool = False,
+    has_many_labels: bool = False,
 ) -> VideoList:
     """Read a list with a ``path label`` line for each video, as Kinetics users have.
 
@@ -204,7 +232,8 @@ def read_list(
     are integers in [0, num_classes). If ``num_classes`` is None, labels are ignored, and all videos get class 0.
     A video may come in several lines. With ``has_lengths`` a line is ``path num_frames label``, as in MMAction2's
     lists of folders of images. The folders tell their numbers of images themselves, so that number is only looked
-    at to see that the line has three parts.
+    at to see that the line has three parts. With ``has_many_labels`` a line is ``path label label …``, also as in
+    MMAction2.
     """
     inside, found = Root(root, allow_outside), Findings(is_official=False)
     for number, (place, line) in enumerate(found.lines(list_path)):
@@ -218,21 +247,72 @@ def read_list(
                 what = f"line that is not path{separator}num_frames{separator}label"
                 found.fault(place, what, line)
                 continue
-        # 18 digits at most, because Python refuses to convert a text of thousands of digits.
-        is_integer = re.fullmatch(r"\s*[+-]?[0-9]{1,18}\s*", text) is not None
-        label = int(text) if num_classes is not None and is_integer else 0
+        texts = [text]
+        while has_many_labels and INTEGER.fullmatch(split_last(name, separator)[2]):
+            name, _, text = split_last(name, separator)
+            texts.insert(0, text)
         path = inside.path(name.strip())
         if not is_split or not name.strip():
             what = f"line without DATA.PATH_LABEL_SEPARATOR {separator!r} and a label"
             found.fault(place, what, line)
-        elif num_classes is not None and not (is_integer and 0 <= label < num_classes):
-            what = f"label that is no integer from 0 to MODEL.NUM_CLASSES - 1 = {num_classes - 1}"
-            found.fault(place, what, text)
         elif path is None:
             what = f"path outside DATA.PATH_PREFIX {root.absolute()} without DATA.ALLOW_OUTSIDE"
             found.fault(place, what, name)
         else:
-            found.add(place, VideoRecord(path, label))
+            found.add_labelled(place, path, texts, num_classes, has_many_labels)
+    return found.existing(root, f"list file {list_path} is empty")
+
+
+INTEGER = re.compile(r"\s*[+-]?[0-9]{1,18}\s*")
+"""18 digits at most, because Python refuses to convert a text of thousands of digits."""
+
+
+def is_table(list_path: Path, separator: str, num_classes: int, has_many_labels: bool) -> bool:
+    """Tell whether the first line of a list names the columns of a table; see ``read_table``."""
+    # The csv module takes no longer one.
+    if len(separator) > 1:
+        return False
+    with suppress(InputError):
+        first = read_text(list_path).partition("\n")[0]
+        names = [name.strip() for name in first.split(separator)]
+        has_classes = len(names) == 1 + num_classes and not any(map(INTEGER.fullmatch, names[1:]))
+        return {"start", "end", "label"} <= {*names} or (has_many_labels and has_classes)
+    return False
+
+
+def read_table(
+    list_path: Path,
+    root: Path,
+    num_classes: int,
+    separator: str,
+    allow_outside: bool,
+    has_many_labels: bool,
+) -> VideoList:
+    """Read a list whose first line names its columns, as ``csv`` reads it. The first column is the path.
+
+    With the columns ``start``, ``end`` and ``label``, a line is a stretch of a video, in seconds. It may have many
+    labels with spaces between. Otherwise there is a column for each class, with 1 if the video shows it, else 0.
+    """
+    inside, found = Root(root, allow_outside), Findings(is_official=False)
+    for place, row in found.rows(list_path, separator=separator):
+        name, *cells = row.values()
+        path, span = inside.path(name), None
+        texts = [str(label) for label, cell in enumerate(cells) if cell == "1"]
+        if "start" in row:
+            texts = row["label"].split() if has_many_labels else [row["label"]]
+            with suppress(ValueError):
+                span = float(row["start"]), float(row["end"])
+            if span is None or not 0 <= span[0] < span[1]:
+                found.fault(place, "stretch that does not end after its start", ", ".join(cells))
+                continue
+        elif not {*cells} <= {"0", "1"}:
+            found.fault(place, "cell of a class that is neither 0 nor 1", ", ".join(cells))
+            continue
+        if path is None:
+            what = f"path outside DATA.PATH_PREFIX {root.absolute()} without DATA.ALLOW_OUTSIDE"
+            found.fault(place, what, name)
+        else:
+            found.add_labelled(place, path, texts, num_classes, has_many_labels, span)
     return found.existing(root, f"list file {list_path} is empty")
 
 
@@ -358,7 +438,7 @@ def read_charades(list_path: Path, root: Path, num_classes: int) -> VideoList:
                 found.fault(place, "action that ends before it starts", text)
             else:
                 actions.append(action)
-        if re.fullmatch(r"[A-Za-z0-9]+", row["id"]):
+        if re.fullmatch(r"[\w-]+", row["id"]):
             path = f"{inside.folder}/{row['id']}.mp4"
             found.add(place, ActionRecord(path, tuple(actions), num_classes))
         else:

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Literal
 
 from mgexp.config.check import cross_problems
-from mgexp.config.keys import Config, DataKeys
+from mgexp.config.keys import Config, DataKeys, ModelKeys
 from mgexp.config.load import in_fold, read_config
 from mgexp.data.classes import number_classes, read_classes, read_text
 from mgexp.data.formats import (
     class_folders,
     hmdb51_files,
+    is_table,
     kinetics_labels,
     read_charades,
     read_folders,
@@ -23,9 +24,10 @@ from mgexp.data.formats import (
     read_kinetics,
     read_list,
     read_ssv2,
+    read_table,
     read_ucf101,
 )
-from mgexp.data.records import Record, Split, VideoList, VideoRecord
+from mgexp.data.records import Record, Span, Split, VideoList, VideoRecord
 from mgexp.errors import InputError, collected, listed, raise_problems
 from mgexp.text import counted, escaped
 from mgexp.video.paths import Root
@@ -45,7 +47,7 @@ def build_list(cfg: Config, key: ListKey) -> VideoList:
     data, problems = in_fold(cfg).DATA, list[str]()
     videos, quarantine = VideoList(), frozenset[str]()
     with collected(problems):
-        videos = _read_list(data, key, cfg.MODEL.NUM_CLASSES)
+        videos = _read_list(data, key, cfg.MODEL)
     with collected(problems):
         quarantine = _read_quarantine(data)
     root = Root(videos_root(data))
@@ -67,18 +69,25 @@ def build_list(cfg: Config, key: ListKey) -> VideoList:
     )
 
 
-def _read_list(data: DataKeys, key: ListKey, num_classes: int) -> VideoList:
+def _read_list(data: DataKeys, key: ListKey, model: ModelKeys) -> VideoList:
     listed_in: str = getattr(data, key)
     if not listed_in:
         raise InputError([f"DATA.{key} is not set"])
     path, root = Path(listed_in), Path(data.PATH_PREFIX)
     split: Split = "train" if key == "TRAIN_LIST" else "val"
+    num_classes, has_many = model.NUM_CLASSES, model.LOSS_FUNC == "bce_logit"
     numbers = _class_numbers(data, num_classes)
     # A shell hands a tab on as two characters.
     separator = data.PATH_LABEL_SEPARATOR.replace(r"\t", "\t")
     # Functions, so that only the reader of this format runs.
     readers: dict[str, Callable[[], VideoList]] = {
-        "list": lambda: read_list(path, root, num_classes, separator, data.ALLOW_OUTSIDE),
+        "list": lambda: (
+            read_table(path, root, num_classes, separator, data.ALLOW_OUTSIDE, has_many)
+            if is_table(path, separator, num_classes, has_many)
+            else read_list(
+                path, root, num_classes, separator, data.ALLOW_OUTSIDE, has_many_labels=has_many
+            )
+        ),
         "rawframes": lambda: read_list(
             path, root, num_classes, separator, data.ALLOW_OUTSIDE, has_lengths=True
         ),
@@ -199,7 +208,8 @@ def overlap_problems(
     warnings = []
     trained = {*train.paths}
     both = [path for path in val.paths if path in trained]
-    if both and len(both) == val.num_listed:
+    # Stretches of one recording may be in both lists.
+    if both and len(both) == val.num_listed and not any(record.part for record in val.records):
         problems.append(f"all {len(both)} validation videos are training videos too")
     elif both:
         warnings.append(
@@ -243,12 +253,12 @@ def lost_classes(key: str, listed_videos: Sequence[Record], used: Sequence[Recor
 
 
 def _label_problems(which: str, videos: VideoList) -> Iterator[str]:
-    labels: dict[str, int] = {}
+    labels: dict[tuple[str, Span | None], int] = {}
     twice = [
-        f"{record.path} ({labels[record.path]} and {record.label})"
+        f"{record.path} ({labels[record.path, record.part]} and {record.label})"
         for record in videos.records
         if isinstance(record, VideoRecord)
-        and labels.setdefault(record.path, record.label) != record.label
+        and labels.setdefault((record.path, record.part), record.label) != record.label
     ]
     if twice:
         num = counted(len(twice), "video is", "videos are")

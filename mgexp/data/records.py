@@ -18,7 +18,7 @@ Target = int | tuple[float, ...]
 class VideoRecord:
     """A video file, by its absolute path, and its class, from 0.
 
-    ``part``: the seconds of the video that evaluation shows. None: all of them.
+    ``part``: the seconds of the video that clips show. None: all of them.
     """
 
     path: str
@@ -29,7 +29,8 @@ class VideoRecord:
         return self.label
 
     def line(self) -> str:
-        return f"{self.path} {self.label}"
+        part = f" {self.part[0]} {self.part[1]}" if self.part else ""
+        return f"{self.path}{part} {self.label}"
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ class ActionRecord:
         actions = (
             f"{action.label} {action.start_seconds} {action.end_seconds}" for action in self.actions
         )
-        return f"{self.path} {';'.join(actions)}"
+        part = f" {self.part[0]} {self.part[1]}" if self.part else ""
+        return f"{self.path}{part} {';'.join(actions)}"
 
 
 Record = VideoRecord | ActionRecord

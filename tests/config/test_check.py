@@ -63,7 +63,10 @@ def problems_of(*pairs):
             "DATA.CLASSES = a.txt is not read",
         ),
         ("DATA.FORMAT charades", "charades have many labels and need bce_logit"),
-        ("MODEL.LOSS_FUNC bce_logit", "of all other formats have one and need cross_entropy"),
+        (
+            "DATA.FORMAT rawframes MODEL.LOSS_FUNC bce_logit",
+            "MODEL.LOSS_FUNC = bce_logit with DATA.FORMAT = rawframes",
+        ),
         (
             "DATA.FORMAT folders",
             "DATA.PATH_PREFIX = data/quickstart is not read with DATA.FORMAT = folders, but with list, ",

@@ -7,6 +7,7 @@ import torch
 from tiny import load_tool
 
 from mgexp.config.load import load_config, read_config
+from mgexp.data.lists import build_list
 from mgexp.models.build import build_on_meta
 
 tool = load_tool("own_data")
@@ -92,3 +93,22 @@ def test_a_test_costs_a_quarter_of_the_training_at_most():
     }
     # 2,000 steps of 8 clips are 16,000 clips; a view of a video costs as much as one.
     assert views == {(100, None): 10, (1000, None): 4, (1000, 500): 1, (9000, None): 1}
+
+
+@pytest.mark.parametrize(("recordings", "both"), [(["0", "2", "4"], 0), (["0"], 1)])
+def test_stretches_of_a_recording_are_in_one_list_if_there_are_others(
+    videos, tmp_path, recordings, both
+):
+    lines = [
+        f"calm/{name}.mp4,{start},{start + 0.2},{label}"
+        for name in recordings
+        for start, label in ((0, "a"), (0.2, "b"), (0.4, "a"), (0.6, "b"))
+    ]
+    (tmp_path / "table.csv").write_text("\n".join(["video,start,end,label", *lines]) + "\n")
+    assert tool.main([videos, "--list", "table.csv", "--separator", ","]) == 0
+    cfg = load_config(tmp_path / "projects" / "videos" / "baseline.yaml")
+    lists = [build_list(cfg, key) for key in ("TRAIN_LIST", "VAL_LIST")]
+    train, val = ({record.path for record in videos.records} for videos in lists)
+    assert len(train & val) == both
+    assert sum(len(videos.records) for videos in lists) == len(lines)
+    assert all(record.part[1] - record.part[0] < 0.21 for record in lists[0].records)
