@@ -96,6 +96,9 @@ class TrainKeys:
     BATCH_SIZE: int = key(64, "clips of the baseline's mini-batch over all processes", AT_LEAST_1)
     NUM_EVALUATIONS: int = own(10, "evaluations, evenly spaced by cost; the last is at the end", count(10_000))
     EVALUATION_VIDEOS: int = own(0, "videos of each evaluation but the last; 0: all", NOT_NEGATIVE)
+    PATIENCE: int = own(
+        0, "evaluations in a row without a better one after which training ends early; 0: it never does",
+        NOT_NEGATIVE)
     EMA_DECAY: float = own(
         0.0, "decay of an average of the weights, which is evaluated and saved; 0: the last weights",
         BELOW_1)

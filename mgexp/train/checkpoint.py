@@ -210,9 +210,21 @@ def best_step(run_dir: RunDir) -> int | None:
     The best evaluation has the highest mAP if videos have many labels, else the highest top-1. If
     two evaluations are equal, the later one counts.
     """
-    scores = [
+    scores = evaluated(run_dir)
+    return max(scores)[1] if scores else None
+
+
+def evaluated(run_dir: RunDir) -> list[tuple[float, int]]:
+    """Return the metric and the step of each evaluation during training."""
+    return [
         (line["map"] if "map" in line else line["top1"], int(line["step"]))
         for line in read_jsonl(run_dir.evaluations_jsonl)
         if not line["full_protocol"]
     ]
-    return max(scores)[1] if scores else None
+
+
+def is_out_of_patience(run_dir: RunDir, patience: int) -> bool:
+    """Return whether the last ``patience`` evaluations were all below the best one before them; 0: never."""
+    best = best_step(run_dir)
+    after = [step for _, step in evaluated(run_dir) if best is not None and step > best]
+    return 0 < patience <= len(after)

@@ -42,7 +42,13 @@ from mgexp.run.trackers import NOBODY, TensorBoard, Tracker, Trackers, WandbRun
 from mgexp.stop import Interrupted, StopRequest, leaving_together
 from mgexp.text import counted
 from mgexp.train import resume
-from mgexp.train.checkpoint import State, build_first_state, build_last_state, save_checkpoint
+from mgexp.train.checkpoint import (
+    State,
+    build_first_state,
+    build_last_state,
+    is_out_of_patience,
+    save_checkpoint,
+)
 from mgexp.train.evaluate import Evaluation, Evaluator, build_evaluator, build_protocol
 from mgexp.train.faults import explaining_faults
 from mgexp.train.loop import LoadedClips, Loop, milestones
@@ -214,8 +220,7 @@ def _train(
                 start.record()
                 _begin_records(job, state.step, trackers)
         try:
-            _evaluate_late(loop, run_dir, processes)
-            if not _run_loop(job, stop, loop, trackers):
+            if _goes_on_after_start(loop, job) and not _run_loop(job, stop, loop, trackers):
                 raise Interrupted(stop.signal_name or "a signal to another process")
             protocol = build_protocol(cfg, inputs, run_dir, True, device, processes)
             evaluation = evaluator.evaluate_finally(state, protocol)
@@ -249,12 +254,20 @@ def _build_loader(job: Job, step: int) -> Iterable[Batch]:
     return build_train_loader(cfg, inputs.train, sampler, job.device, inputs.opener, failures)
 
 
-def _evaluate_late(loop: Loop, run_dir: RunDir, processes: Processes) -> None:
-    """Evaluate now if a kill came between the save at a milestone and its evaluation."""
+def _goes_on_after_start(loop: Loop, job: Job) -> bool:
+    """Evaluate now if a kill came between the save at a milestone and its evaluation. Return whether to train."""
     # Rank 0 decides for all, because on a shared disk the others may still see an older file.
-    is_evaluated = processes.is_main and resume.is_evaluated(run_dir, loop.state.step)
-    if loop.state.step in loop.milestones and not dist.from_main(processes, is_evaluated):
-        loop.evaluate()
+    is_evaluated = job.processes.is_main and resume.is_evaluated(job.run_dir, loop.state.step)
+    if loop.state.step in loop.milestones and not dist.from_main(job.processes, is_evaluated):
+        return loop.evaluate()
+    return not _is_out_of_patience(job)
+
+
+def _is_out_of_patience(job: Job) -> bool:
+    """Let rank 0 decide whether training ends early."""
+    patience, main = job.cfg.TRAIN.PATIENCE, job.processes.is_main
+    is_over = main and is_out_of_patience(job.run_dir, patience)
+    return patience > 0 and dist.from_main(job.processes, is_over)
 
 
 def _with_workers(job: Job) -> Job:
@@ -277,8 +290,14 @@ def _build_loop(
             with state.clock.measure("checkpoint"):
                 save_checkpoint(run_dir, state, fingerprint, cfg.TRAIN.CHECKPOINTS_KEPT)
 
-    def evaluate() -> None:
+    def evaluate() -> bool:
         evaluator.evaluate(evaluator.ready_model(state), state, protocol)
+        is_over = _is_out_of_patience(job)
+        if is_over and processes.is_main:
+            LOGGER.info(
+                "TRAIN.PATIENCE = %d: training ends after step %d", cfg.TRAIN.PATIENCE, state.step
+            )
+        return not is_over
 
     return Loop(
         state=state,

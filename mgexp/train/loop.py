@@ -61,6 +61,8 @@ def milestones(schedule: Schedule, num_evaluations: int) -> tuple[int, ...]:
 class Loop:
     """Training of ``state`` along ``schedule``, which saves and evaluates at the milestones.
 
+    ``evaluate`` returns whether training goes on.
+
     The loop settles every ``settle_steps`` steps, more often if steps take long, and before each
     milestone. To settle means to read losses and times from the device, and to agree with the other
     processes whether to stop. Between settlements no process waits for its device or for another
@@ -76,7 +78,7 @@ class Loop:
     seed: int
     milestones: tuple[int, ...]
     settle_steps: int
-    evaluate: Callable[[], object]
+    evaluate: Callable[[], bool]
     write_checkpoint: Callable[[], None]
     checkpoint_seconds: float
     loaded: LoadedClips
@@ -86,7 +88,7 @@ class Loop:
     _is_slow: bool = False
 
     def run(self, batches: Iterator[Batch], progress: Progress) -> bool:
-        """Train to the end, or return False if a signal stops the run earlier. Save the state in both cases."""
+        """Train to the end, or as long as ``evaluate`` says; return False if a signal stops the run. Save the state."""
         source = DeviceBatches(batches, self.device)
         pending = PendingSteps(self.device, self.processes, self.state.clock)
         self._saved_step = self.state.step
@@ -113,8 +115,8 @@ class Loop:
                     self._save()
                 if should_stop:
                     return False
-                if is_milestone:
-                    self.evaluate()
+                if is_milestone and not self.evaluate():
+                    break
         # A kill during the final evaluation then costs no step of training.
         self._save()
         return True

@@ -61,7 +61,7 @@ class Bench:
             seed=0,
             milestones=milestones,
             settle_steps=settle_steps,
-            evaluate=lambda: self.note("evaluate"),
+            evaluate=lambda: self.note("evaluate") is None,
             write_checkpoint=lambda: self.note("save"),
             checkpoint_seconds=checkpoint_seconds,
             loaded=LoadedClips(self.state, Processes(), lambda reasons: self.note("check")),
