@@ -88,7 +88,7 @@ class Loop:
     _is_slow: bool = False
 
     def run(self, batches: Iterator[Batch], progress: Progress) -> bool:
-        """Train to the end, or as long as ``evaluate`` says; return False if a signal stops the run. Save the state."""
+        """Train to the end, or as long as ``evaluate`` says; return False if a signal stops it. Save the state."""
         source = DeviceBatches(batches, self.device)
         pending = PendingSteps(self.device, self.processes, self.state.clock)
         self._saved_step = self.state.step
