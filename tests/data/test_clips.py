@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 import torch
 from fakes import FakeReader, FakeRequest, fake_frames, opener_of, training_clips_of
-from torch.utils.data import DataLoader
 
 from mgexp.data import crops as module
 from mgexp.data.batches import Batch, collate
-from mgexp.data.clips import Clip
 from mgexp.data.records import VideoRecord
 from mgexp.errors import InputError
 from mgexp.video.pyav import PyavReader
@@ -120,12 +118,6 @@ def test_no_clip_is_flipped_where_not_asked():
     assert collate(clips).flipped is None
 
 
-def test_flipping_changes_no_other_draw():
-    plain = many(training_clips(), 20)
-    for clip, flipped in zip(plain, many(training_clips(flip=True), 20), strict=True):
-        assert torch.equal(clip.frames, flipped.frames)
-
-
 def test_the_same_request_gives_the_same_clip_whatever_came_before():
     requests = [FakeRequest(index=i % 20, seed=(5, i)) for i in range(40)]
     forward = {request: training_clips(flip=True)[request] for request in requests}
@@ -149,16 +141,6 @@ def test_the_replacement_is_a_function_of_the_position():
     second = [clips[request] for request in reversed(requests)]
     assert all(same(*pair) for pair in zip(first, reversed(second), strict=True))
     assert {clip.index for clip in first} == set(range(20)) - {3}
-
-
-def test_a_replacement_that_fails_is_named_too():
-    broken = range(18)  # of 20: nine of ten tries fail
-    clips = training_clips(broken=broken)
-    found = [clips[FakeRequest(seed=(0, position))] for position in range(30)]
-    drawn = [clip for clip in found if len(clip.frames)]
-    assert all(clip.index in {18, 19} for clip in drawn)
-    assert max(len(clip.unusable) for clip in drawn) > 2
-    assert all(failed in broken for clip in drawn for failed, _ in clip.unusable)
 
 
 def test_ten_failures_end_in_a_clip_without_frames():
@@ -216,31 +198,13 @@ def _write_video(path, num_frames):
     return str(path)
 
 
-def _batches(records, num_workers):
-    clips = training_clips_of(records, PyavReader, target_fps=24, jitter=(32, 40), flip=True)
-    requests = [
-        [FakeRequest(p % 4, 4, crop, (2, 4), (1, p)) for p in positions]
-        for crop, positions in [(16, range(4)), (32, range(4, 6))]
-    ]
-    loader = DataLoader(clips, batch_sampler=requests, collate_fn=collate, num_workers=num_workers)
-    return list(loader)
-
-
 def test_clips_of_real_files_show_the_drawn_frames(real_records):
-    clips, _ = _batches(real_records, num_workers=0)
-    grey = clips.clips.float().mean(dim=(1, 3, 4))
+    clips = training_clips_of(real_records, PyavReader, target_fps=24, jitter=(32, 40))
+    batch = collate([clips[FakeRequest(p, 4, 16, (2, 4), (1, p))] for p in range(4)])
+    grey = batch.clips.float().mean(dim=(1, 3, 4))
     strides = grey.diff(dim=1) / 10
     assert torch.allclose(strides, strides.round(), atol=0.25)
     assert set(strides.round().unique().tolist()) <= {2, 3, 4}
-
-
-def test_workers_change_nothing(real_records):
-    alone, shared = _batches(real_records, 0), _batches(real_records, 2)
-    assert [batch.clips.shape for batch in shared] == [(4, 3, 4, 16, 16), (2, 3, 4, 32, 32)]
-    for one, other in zip(alone, shared, strict=True):
-        assert torch.equal(one.clips, other.clips)
-        assert torch.equal(one.labels, other.labels)
-        assert other.clips.is_contiguous(memory_format=torch.channels_last_3d)
 
 
 # Draws are what they were before clip stores came: a table made by the code of that time.
@@ -306,19 +270,6 @@ def test_draws_are_what_they_were(row, monkeypatch):
     assert reader.times == pytest.approx(times, abs=1e-8)
     assert reader.region == Region(*corner)
     assert clip.flipped == flipped
-
-
-# A batch says which videos are unusable.
-
-
-def test_a_batch_names_all_unusable_videos_in_order():
-    frames = torch.zeros((1, 2, 2, 3), dtype=torch.uint8)
-    clips = [
-        Clip(frames, 0, 5, ((1, "short"), (4, "empty")), crop=4),
-        Clip(frames, 1, 6, (), crop=4),
-        Clip(frames, 0, 7, ((2, "gone"),), crop=4),
-    ]
-    assert collate(clips).unusable == ((1, "short"), (4, "empty"), (2, "gone"))
 
 
 class _Pinned(torch.Tensor):

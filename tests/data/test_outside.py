@@ -39,14 +39,6 @@ def test_links_are_followed(tmp_path, root):
     assert (len(found.records), found.problems) == (6, ())
 
 
-@pytest.mark.parametrize("name", ["../beside/b.mp4", "{}/beside/b.mp4", "run/../../beside/b.mp4"])
-def test_a_list_cannot_name_what_is_outside(name, tmp_path, root):
-    found = build_list(config(tmp_path, root, [name.format(tmp_path)]), "TRAIN_LIST")
-    (problem,) = found.problems
-    assert problem.startswith(f"{tmp_path / 'train.txt'}:1: ")
-    assert "DATA.ALLOW_OUTSIDE" in problem
-
-
 def test_what_is_outside_is_read_where_that_is_allowed(tmp_path, root):
     lines = [*OUTSIDE, "../beside/b.mp4", f"{tmp_path}/beside/b.mp4"]
     cfg = config(tmp_path, root, lines, **{"DATA.ALLOW_OUTSIDE": True})

@@ -92,15 +92,6 @@ def test_forms_of_the_same_list(read, root, content):
     assert found.problems == ()
 
 
-def test_a_line_is_split_at_the_last_separator(read, root):
-    assert names(root, read("my walk/c d.mp4 1\n").records) == [("my walk/c d.mp4", 1)]
-
-
-def test_another_separator(read, root):
-    found = read("my walk/c d.mp4,1\nrun/a.mp4, 0\n", separator=",")
-    assert names(root, found.records) == [("my walk/c d.mp4", 1), ("run/a.mp4", 0)]
-
-
 def test_a_root_folder_behind_a_link(read, root, tmp_path):
     link = tmp_path / "link"
     link.symlink_to(root)

@@ -33,28 +33,24 @@ def loaders(num_workers=0, augment=AUGMENT, broken=(), relative=None):
     return load(theirs, collate_fn=collate), FinishedBatches(loader, CPU, augment)
 
 
-@pytest.mark.parametrize("augment", [None, AUGMENT], ids=["plain", "augmented"])
+WAYS = {
+    "plain": {"augment": None},
+    "augmented": {},
+    "no squares": {"relative": ((0.1, 0.9), (0.5, 2.0))},
+    "with a broken video": {"broken": ("0.mp4",)},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_the_device_makes_the_clips_of_a_worker(num_workers, augment):
-    wanted, found = loaders(num_workers, augment)
+def test_the_device_makes_the_clips_of_a_worker(num_workers, way):
+    wanted, found = (list(loader) for loader in loaders(num_workers, **WAYS[way]))
+    assert any(batch.unusable for batch in found) == ("broken" in way)
     for one, other in zip(found, wanted, strict=True):
         assert all(map(torch.equal, one.tensors(), other.tensors()))
         assert (one.unusable, one.levels) == (other.unusable, other.levels)
         assert one.clips.is_contiguous(memory_format=torch.channels_last_3d)
         assert one.flipped.any()
-
-
-def test_the_device_makes_clips_of_regions_that_are_no_squares():
-    wanted, found = loaders(relative=((0.1, 0.9), (0.5, 2.0)))
-    for one, other in zip(found, wanted, strict=True):
-        assert all(map(torch.equal, one.tensors(), other.tensors()))
-
-
-def test_what_failed_is_reported_with_the_clips():
-    wanted, found = loaders(broken=("0.mp4",))
-    reports = [batch.unusable for batch in found]
-    assert reports == [batch.unusable for batch in wanted]
-    assert any(reports)
 
 
 def test_a_batch_without_clips_says_why():
