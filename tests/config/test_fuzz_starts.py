@@ -76,7 +76,7 @@ def test_a_run_starts_or_says_why_not(num, data, tmp_path, record_property):
         deadline=None,
         suppress_health_check=[*HealthCheck],
     )
-    @given(st.lists(changes(), max_size=3), st.booleans())
+    @given(st.lists(changes(), max_size=3, unique_by=lambda change: change[0]), st.booleans())
     def one(changed, is_smoke):
         pairs = [
             word for name, _, text in changed if name not in SLOW_KEYS for word in (name, text)

@@ -25,7 +25,6 @@ from mgexp.models.names import head_of
 from mgexp.models.resnet import TEMPORAL, resnet, slowfast
 from mgexp.models.weights import fit_weights, named_weights
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, group_batchnorm, set_num_groups
-from mgexp.optim.build import build_groups
 from mgexp.train.setup import build_row_schedule
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "models.json").read_text())
@@ -135,28 +134,6 @@ def test_baseline_and_long_short_start_from_identical_weights(architecture, tmp_
     two = build_model(tiny_config(tmp_path, architecture)).state_dict()
     assert one.keys() == two.keys()
     assert [name for name in one if not torch.equal(one[name], two[name])] == []
-
-
-def norms_of(model):
-    return [module for module in model.modules() if isinstance(module, GroupedBatchNorm3d)]
-
-
-def test_zeros_and_decay_are_the_same_in_every_phase(tmp_path):
-    cfg = tiny_config(tmp_path)
-    model = build_model(cfg)
-    zeros = [name for name, value in model.named_parameters() if not value.any()]
-    decays = [[id(p) for p in group["params"]] for group in build_groups(cfg, model)]
-    # pytorchvideo's depth 18: one bottleneck in each of 4 stages of two pathways
-    assert sum(bool((norm.weight == 0).all()) for norm in norms_of(model)) == 8
-    assert {len(group) for group in decays} >= {2 * len(norms_of(model))}
-    phases = build_row_schedule(cfg, 24).phases
-    assert len({phase.num_bn_groups for phase in phases}) == 4
-    for phase in phases:
-        set_num_groups(model, phase.num_bn_groups)
-        assert {norm.num_groups for norm in norms_of(model)} == {phase.num_bn_groups}
-        assert [name for name, value in model.named_parameters() if not value.any()] == zeros
-        found = [[id(p) for p in group["params"]] for group in build_groups(cfg, model)]
-        assert found == decays
 
 
 def test_convolutions_are_channels_last(tmp_path):

@@ -102,19 +102,6 @@ def test_tsm_of_depth_101_shifts_in_every_second_block():
     assert shifting[:2] == [f"blocks.1.res_blocks.{number}.branch2.conv_a" for number in (0, 2)]
 
 
-def test_frames_of_tsm_meet_only_by_shifts():
-    model = of_width_8("TSM")
-    clips = torch.randn(1, 3, 4, 32, 32)
-    with torch.no_grad():
-        together = model(clips)
-        for module in model.modules():
-            if isinstance(module, ShiftConv3d):
-                module.forward = nn.Conv3d.forward.__get__(module)
-        alone = torch.stack([model(clips[:, :, t : t + 1]) for t in range(4)]).mean(0)
-        torch.testing.assert_close(model(clips), alone)
-    assert not torch.allclose(together, alone, rtol=0.01)
-
-
 @pytest.mark.parametrize("depth", [18, 152])
 def test_depths_without_a_released_configuration_are_refused(depth):
     with pytest.raises(ValueError, match=rf"depth {depth} is unknown; .* \(50, 101\)"):

@@ -66,11 +66,6 @@ def test_sizes_go_from_coarse_to_fine_each_once():
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("row", ["baseline", "short"])
-def test_without_the_long_cycle_each_phase_is_a_stage(row):
-    assert [phase.stage for phase in in_epochs(row).phases] == [0, 1, 2, 3]
-
-
 @pytest.mark.parametrize("row", ROWS)
 def test_shapes_clips_strides_and_groups_equal_the_released_ones(row):
     for phase in in_epochs(row).phases:
@@ -87,17 +82,11 @@ def test_shapes_clips_strides_and_groups_equal_the_released_ones(row):
 
 @pytest.mark.parametrize("row", ROWS)
 def test_learning_rate_over_epochs_equals_the_released_one(row):
-    built = in_epochs(row)
-    for epoch, lr in GOLDEN[row]["lr"]:
-        assert built.lr_at(built.step_at_epoch(epoch), epoch) == pytest.approx(lr), epoch
-
-
-@pytest.mark.parametrize("row", ROWS)
-def test_plan_has_the_learning_rate_of_its_own_epoch(row):
-    # A step starts up to a mini-batch (1024 clips) after the epoch; the warm-up rises by up to 0.8 / 34 an epoch.
+    """A step starts up to 1024 clips after the epoch; the warm-up rises by up to 0.8 / 34 an epoch."""
     built = in_epochs(row)
     for epoch, lr in GOLDEN[row]["lr"]:
         plan = built.plan_at(built.step_at_epoch(epoch))
+        assert built.lr_at(plan.step, epoch) == pytest.approx(lr), epoch
         assert 0 <= plan.epoch - epoch < 1024 / 234_643
         assert plan.lr == pytest.approx(lr, abs=0.8 / 34 * 1024 / 234_643 if epoch < 34 else 1e-12)
 
@@ -195,11 +184,17 @@ def test_warm_up_that_never_ends_is_an_error():
     build_schedule(replace(TINY, warmup_steps=steps - 1), ROWS["long"], 1000)
 
 
-def test_without_warm_up_the_first_step_has_the_full_learning_rate():
-    assert build_schedule(TINY, ROWS["long"], 1000).plan_at(0).lr == pytest.approx(0.8)
+def test_a_warm_up_longer_than_the_whole_schedule_is_refused():
+    """An EPOCH_FACTOR below 1 makes the schedule shorter than the recipe."""
+    recipe = replace(TINY, warmup_epochs=0.5 * TINY.max_epoch)
+    multigrid = replace(ROWS["short"], epoch_factor=0.4)
+    with pytest.raises(ValueError, match=r"warmup_epochs = .* epochs of the whole schedule"):
+        build_schedule(recipe, multigrid, 1000)
+    build_schedule(recipe, replace(multigrid, epoch_factor=0.6), 1000)
 
 
 COSINE = replace(KINETICS, policy="cosine", warmup_epochs=0)
+COSINE_20 = replace(COSINE, stage_epochs=(0,), max_epoch=20, cosine_after_warmup=True)
 
 
 def half_cosine(epoch):
@@ -229,48 +224,10 @@ def test_cosine_stages_follow_the_equivalent_epoch_of_the_baseline():
     assert rates == pytest.approx([0.1 * factor for factor in expected])
 
 
-def test_cosine_warm_up_and_the_square_root_together():
-    """Rates of a transformer's recipe by hand: 20 epochs of 6,400 videos, with the long cycle until epoch 12."""
-    recipe = replace(
-        COSINE,
-        stage_epochs=(0, 12),
-        max_epoch=20,
-        warmup_epochs=2,
-        warmup_start_lr=0.001,
-        base_lr=0.01,
-    )
-    multigrid = replace(ROWS["long"], lr_scaling="sqrt", epoch_factor=1.0)
-    built = build_schedule(recipe, multigrid, 6400)
-
-    def at(epoch, clips):
-        return 0.01 * math.sqrt(clips) * 0.5 * (1 + math.cos(math.pi * epoch / 20))
-
-    # Each of the four shapes has a quarter of the 12 epochs of the baseline. Their clips: 8, 4, 2, 1 times 64.
-    phases = built.phases
-    assert [phase.cycle.base.ratio for phase in phases] == [8, 4, 2, 1, 1]
-    rates = [built.plan_at(phase.start_step).lr for phase in phases[1:]]
-    assert rates == pytest.approx([at(3, 4), at(6, 2), at(9, 1), at(12, 1)])
-    # The rate rises from 0.001, in a straight line over the clips, to the rate at epoch 2 of the stream.
-    after = next(plan for plan in map(built.plan_at, range(built.total_steps)) if plan.epoch >= 2)
-    first, before = built.plan_at(0), built.plan_at(after.step - 1)
-    assert first.lr == 0.001
-    assert (before.lr - first.lr) / before.epoch == pytest.approx(
-        (after.lr - first.lr) / 2, rel=0.02
-    )
-
-
 def test_cosine_after_the_warm_up_ends_at_its_last_rate():
     """lr_func_cosine and get_lr_at_epoch of the released code, by hand: 100 steps an epoch, 20 epochs."""
-    recipe = replace(
-        COSINE,
-        stage_epochs=(0,),
-        max_epoch=20,
-        base_lr=0.01,
-        warmup_epochs=4,
-        warmup_start_lr=0.002,
-        cosine_end_lr=0.001,
-        cosine_after_warmup=True,
-    )
+    recipe = replace(COSINE_20, base_lr=0.01, cosine_end_lr=0.001)
+    recipe = replace(recipe, warmup_epochs=4, warmup_start_lr=0.002)
     built = build_schedule(recipe, Multigrid(), 6400)
 
     def released(epoch):
@@ -289,15 +246,8 @@ def test_cosine_after_the_warm_up_ends_at_its_last_rate():
 
 def test_cosine_of_the_long_cycle_starts_where_the_warm_up_ends():
     """64 to 512 clips of 6,400 videos; each of four shapes has a quarter of the first 12 epochs of 20."""
-    recipe = replace(
-        COSINE,
-        stage_epochs=(0, 12),
-        max_epoch=20,
-        base_lr=0.01,
-        warmup_epochs=2,
-        cosine_end_lr=0.001,
-        cosine_after_warmup=True,
-    )
+    recipe = replace(COSINE_20, stage_epochs=(0, 12), warmup_epochs=2, cosine_end_lr=0.001)
+    recipe = replace(recipe, base_lr=0.01)
     built = build_schedule(recipe, replace(ROWS["long"], epoch_factor=1.0), 6400)
     coarse = built.phases[0]
     # 512 clips are 0.08 epochs of the stream, so the warm-up ends at step 25.
@@ -315,14 +265,7 @@ def test_cosine_of_the_long_cycle_starts_where_the_warm_up_ends():
 
 def test_cosine_starts_where_the_last_step_of_a_warm_up_is_over():
     """500 steps of 100 to an epoch last longer than 4 epochs."""
-    recipe = replace(
-        COSINE,
-        stage_epochs=(0,),
-        max_epoch=20,
-        warmup_epochs=4,
-        warmup_steps=500,
-        cosine_after_warmup=True,
-    )
+    recipe = replace(COSINE_20, warmup_epochs=4, warmup_steps=500)
     built = build_schedule(recipe, Multigrid(), 6400)
     assert built.plan_at(500).lr == pytest.approx(0.1, rel=1e-12)
     assert built.plan_at(1250).lr == pytest.approx(0.05)  # half of the way from 5 to 20 epochs
@@ -333,32 +276,13 @@ def test_an_end_of_the_cosine_above_its_start_is_refused():
         replace(COSINE, cosine_end_lr=0.1)
 
 
-def test_a_warm_up_longer_than_the_whole_schedule_is_refused():
-    """An EPOCH_FACTOR below 1 makes the schedule shorter than the recipe."""
-    recipe = replace(TINY, warmup_epochs=0.5 * TINY.max_epoch)
-    multigrid = replace(ROWS["short"], epoch_factor=0.4)
-    with pytest.raises(ValueError, match=r"warmup_epochs = .* epochs of the whole schedule"):
-        build_schedule(recipe, multigrid, 1000)
-    build_schedule(recipe, replace(multigrid, epoch_factor=0.6), 1000)
-
-
-def test_plan_is_a_pure_function_of_the_step():
-    built, other = schedule(row="long_short"), schedule(row="long_short")
-    steps = [7, 100_000, 0, built.total_steps - 1, 7]
-    assert [built.plan_at(s) for s in steps] == [other.plan_at(s) for s in reversed(steps)][::-1]
-
-
 def test_plan_describes_the_steps_place_in_its_phase():
     built = schedule(row="long_short", num_processes=8)
     start = built.phases[2].start_step
     plans = [built.plan_at(start + offset) for offset in range(4)]
     # 2 × 64 clips of 16 × 224² and the short cycle's 8 × 64 of 112² and 4 × 64 of 158².
-    assert [(p.clips, p.frames, p.crop) for p in plans] == [
-        (512, 16, 112),
-        (256, 16, 158),
-        (128, 16, 224),
-        (512, 16, 112),
-    ]
+    sizes = [(512, 16, 112), (256, 16, 158), (128, 16, 224), (512, 16, 112)]
+    assert [(p.clips, p.frames, p.crop) for p in plans] == sizes
     assert {(p.phase, p.stage, p.num_bn_groups, p.stride_range) for p in plans} == {(2, 0, 2, (2, 4))}  # fmt: skip
     assert [p.step for p in plans] == [start, start + 1, start + 2, start + 3]
 
@@ -452,8 +376,6 @@ def test_base_shapes_are_those_of_the_long_cycle(tmp_path):
         StepShape(8, 32, 4, 1),
     )
     assert set(base_shapes(schedule)) < set(step_counts(schedule))
-
-
-def test_a_process_has_its_share_of_the_clips(tmp_path):
+    # Two processes share the clips, and the group of the last shape.
     schedule = build_row_schedule(tiny_config(tmp_path), 10_000, 2)
     assert base_shapes(schedule)[-1] == StepShape(8, 32, 2, -2)

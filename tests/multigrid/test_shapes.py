@@ -10,7 +10,6 @@ from recipes import LONG, RECIPES, ROWS, SHORT, TINY, schedule
 
 from mgexp.multigrid.phases import derive_phases
 from mgexp.multigrid.recipe import Multigrid
-from mgexp.multigrid.sampler import StepSampler
 from mgexp.multigrid.schedule import build_schedule
 from mgexp.multigrid.shapes import (
     BatchShape,
@@ -55,10 +54,6 @@ def test_short_cycle_alone_keeps_the_frames():
     ]
 
 
-def test_baseline_has_one_shape():
-    assert described(long_cycle(32, 224)) == [[(32, 224, 1)]]
-
-
 def test_short_crops_can_be_those_of_the_phase():
     # 224/√2 = 158.4, its half 79.2 and its 1/√2 112: 8, 4 and 2 times fewer pixels; frames: 4 times.
     cycles = long_cycle(32, 224, LONG, SHORT, short_crops_of="phase")
@@ -77,10 +72,6 @@ def test_a_largest_ratio_limits_the_clips_and_keeps_the_order():
     cycles = long_cycle(32, 224, LONG, SHORT[::-1], max_ratio=1)
     assert described(cycles)[2] == [(16, 112, 1), (16, 158, 1), (16, 224, 1)]
     assert cycles[0].base == BatchShape(8, 158, 1)
-
-
-def test_largest_batch_comes_first_whatever_the_order_of_the_factors():
-    assert long_cycle(32, 224, LONG, SHORT[::-1]) == long_cycle(32, 224, LONG, SHORT)
 
 
 @pytest.mark.parametrize(("crop", "coarse"), [(224, 158), (112, 79), (64, 45), (96, 68)])
@@ -111,11 +102,6 @@ def test_ratio_further_than_five_percent_is_not(exact):
 def test_every_impossible_shape_is_in_one_message():
     with pytest.raises(ValueError, match=r"cut to 2\.5.*needs 1\.562 times"):
         long_cycle(10, 224, [(0.25, 1.0), (1.0, 0.8)])
-
-
-def test_impossible_short_crops_are_an_error():
-    with pytest.raises(ValueError, match=r"needs 1\.235 times the clips"):
-        long_cycle(32, 224, short_factors=[0.9])
 
 
 def test_a_shape_may_come_again_later():
@@ -227,13 +213,6 @@ def test_cost_and_steps_in_whole_epochs_follow_the_order():
     for phase in built.phases:
         before_last = built.epoch_before(phase.end_step - 1)
         assert before_last < phase.end_epoch <= built.epoch_before(phase.end_step)
-
-
-def test_a_run_goes_on_with_the_same_batches():
-    built = build_schedule(TINY, RANDOM, 230)
-    whole = list(StepSampler(built, seed=0))
-    for step in (1, 5, 17, 26):
-        assert list(StepSampler(built, seed=0, first_step=step)) == whole[step:]
 
 
 def test_shapes_that_come_twice_and_meet_are_one_phase():
