@@ -37,19 +37,6 @@ PLAIN = replace(
 """A bright, sharp object without texture on a smooth background, with no motion but that of its class."""
 
 
-THIRD = replace(
-    SETS[3], plaid_luma=(0.0, 0.0), stripe_luma=(30.0, 30.0), noise_luma=0.0, object_luma=(0.0, 0.0)
-)
-"""Bright stripes alone, at the size of set 3."""
-
-
-def luma_of(class_name, index, monkeypatch, options=PLAIN):
-    """Luma of a video as if its class were this one: (T, H, W)."""
-    label = options.class_names.index(class_name)
-    monkeypatch.setattr(scenes, "draw_label", lambda *_: label)
-    return draw_video(options, "train", index)[:, : options.height_pixels].astype(float)
-
-
 def measure(frame):
     """Area, and x and y of the middle, of the brightest part of a frame."""
     y, x = np.nonzero(frame > frame.max() - 20)
@@ -57,8 +44,9 @@ def measure(frame):
 
 
 def changes(class_name, index, monkeypatch):
-    """Area ratio, and pixels to the right and down, from the first frame to the last."""
-    frames = luma_of(class_name, index, monkeypatch)
+    """Area ratio, and pixels to the right and down, from the first frame to the last of a video of this class."""
+    monkeypatch.setattr(scenes, "draw_label", lambda *_: PLAIN.class_names.index(class_name))
+    frames = draw_video(PLAIN, "train", index)[:, : PLAIN.height_pixels].astype(float)
     (area, x, y), (last_area, last_x, last_y) = measure(frames[0]), measure(frames[-1])
     return last_area / area, last_x - x, last_y - y
 
@@ -188,24 +176,3 @@ def test_a_set_keeps_its_pixels(number, sums):
         found = (video[:, :height].sum(), video[:, height:].sum())
         # Another version of NumPy may round a value of set 1 to the other side.
         assert found == pytest.approx(pair, rel=1e-6), index
-
-
-def test_coarse_clips_keep_the_stripes_of_set_3_and_lose_those_of_set_4(monkeypatch):
-    """Share of the change between rows that stripes cause and that a resize from 48 to 34 pixels keeps."""
-    kept = {}
-    for number in (3, 4):
-        options = replace(THIRD, stripe_period_pixels=SETS[number].stripe_period_pixels)
-        blank = replace(options, stripe_luma=(0.0, 0.0))
-        stripes = [
-            luma_of("fall_horizontal", i, monkeypatch, options)
-            - luma_of("fall_horizontal", i, monkeypatch, blank)
-            for i in range(8)
-        ]
-        kept[number] = np.mean(
-            [
-                functional.resize(torch.from_numpy(one[:1]), [34, 42]).std() / one[:1].std()
-                for one in stripes
-            ]
-        )
-    assert kept[3] > 0.7
-    assert kept[4] < 0.3

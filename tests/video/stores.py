@@ -17,10 +17,6 @@ TIME_BASE = Fraction(1, 15360)
 REGULAR = [number * 512 for number in range(30)]
 IRREGULAR = np.cumsum(np.random.default_rng(1).integers(60, 2000, 30)).tolist()
 QUANTIZER = 2
-ROTATION_COUNTERCLOCKWISE = bytes.fromhex(
-    "00000000 FFFF0000 00000000 00010000 00000000 00000000 00000000 00000000 40000000"
-)
-"""The matrix of an mp4 track, nine fixed-point numbers, that turns the decoded picture by 90 degrees."""
 
 
 def smooth_picture(number: int, tall: int = TALL, wide: int = WIDE) -> np.ndarray:
@@ -46,14 +42,6 @@ def write_smooth(
             frame.pts, frame.time_base = tick, TIME_BASE
             container.mux(stream.encode(frame))
         container.mux(stream.encode())
-    return path
-
-
-def turn(path: Path) -> Path:
-    """Makes an mp4 file say that its picture is displayed turned."""
-    data = path.read_bytes()
-    start = data.index(b"tkhd") + 4 + 40
-    path.write_bytes(data[:start] + ROTATION_COUNTERCLOCKWISE + data[start + 36 :])
     return path
 
 

@@ -220,12 +220,6 @@ def test_a_process_that_dies_names_how_and_is_replaced():
     assert "exit code 7" in found["leave"].reason
 
 
-def test_real_videos_are_checked(tmp_path):
-    path = str(write_video(tmp_path / "a.mp4"))
-    (found,) = check_videos([path], quick=False, num_processes=4, limit_seconds=30.0)
-    assert (found.path, found.kind, found.frames) == (path, "ok", 40)
-
-
 def test_who_stops_early_leaves_no_process():
     checking = check_videos(
         ["a", "b", "hang"], quick=False, num_processes=2, limit_seconds=99.0, check=bad_checks.check

@@ -5,10 +5,7 @@ import pickle
 import numpy as np
 import pytest
 from decode_files import (
-    FILES,
     NUM_FRAMES,
-    numbers_on_display,
-    random_times,
     write_files,
 )
 from videos import (
@@ -35,14 +32,6 @@ def folder(tmp_path_factory):
 def frames_at(path, times):
     with PyavReader(str(path)) as reader:
         return reader.frames_at(times).pixels
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_frames_are_those_on_display(folder, name):
-    rng = np.random.default_rng(0)
-    for _ in range(10):
-        times = random_times(name, rng)
-        assert numbers_of(frames_at(folder / name, times)) == numbers_on_display(name, times)
 
 
 def test_frames_are_rgb_in_the_order_of_the_times(folder):
@@ -96,11 +85,6 @@ def test_damaged_frames_are_a_video_error(tmp_path):
     path.write_bytes(content)
     with pytest.raises(VideoError, match=r"damaged\.mp4: cannot be decoded"):
         frames_at(path, np.arange(NUM_FRAMES) / 30)
-
-
-def test_an_error_of_the_caller_stays_its_own(folder):
-    with pytest.raises(ValueError, match="mine"), PyavReader(str(folder / "intra.mp4")):
-        raise ValueError("mine")
 
 
 def test_openers_travel_to_workers():

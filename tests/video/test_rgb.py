@@ -28,12 +28,23 @@ def converted(monkeypatch):
     return sizes
 
 
-def test_a_region_is_cut_first_at_even_pixels(tmp_path, converted, monkeypatch):
-    monkeypatch.setattr(decode_rgb, "LEAST_CUT", 0)
-    path = write_video(tmp_path / "a.mp4", options=LONG_GOP)
+@pytest.mark.parametrize(
+    ("options", "is_small", "size"),
+    [
+        (LONG_GOP, False, (22, 12)),  # cut at even pixels
+        (LONG_GOP, True, (48, 64)),
+        ({"x264-params": "tff=1"}, False, (48, 64)),  # interlaced
+    ],
+)
+def test_a_region_is_cut_before_it_becomes_rgb(
+    options, is_small, size, tmp_path, converted, monkeypatch
+):
+    if not is_small:
+        monkeypatch.setattr(decode_rgb, "LEAST_CUT", 0)
+    path = write_video(tmp_path / "a.mp4", options=options)
     with PyavReader(str(path)) as reader:
         reader.frames_at([0.0, 0.5], cut=lambda size: Region(5, 7, 20, 10))
-    assert converted == [(22, 12), (22, 12)]
+    assert converted == [size, size]
 
 
 @pytest.mark.parametrize(
@@ -45,18 +56,3 @@ def test_the_pixels_of_a_cut_are_those_of_the_whole_picture(region, monkeypatch)
     whole = decode_rgb.RgbConverter()(frame, Region(0, 0, 48, 64))[region.rows, region.columns]
     monkeypatch.setattr(decode_rgb, "LEAST_CUT", 0)
     np.testing.assert_array_equal(decode_rgb.RgbConverter()(frame, region), whole)
-
-
-def test_a_small_picture_is_not_cut(tmp_path, converted):
-    path = write_video(tmp_path / "a.mp4", options=LONG_GOP)
-    with PyavReader(str(path)) as reader:
-        reader.frames_at([0.0], cut=lambda size: Region(5, 7, 20, 10))
-    assert converted == [(48, 64)]
-
-
-def test_an_interlaced_picture_is_not_cut(tmp_path, converted, monkeypatch):
-    monkeypatch.setattr(decode_rgb, "LEAST_CUT", 0)
-    path = write_video(tmp_path / "a.mp4", options={"x264-params": "tff=1"})
-    with PyavReader(str(path)) as reader:
-        reader.frames_at([0.0], cut=lambda size: Region(5, 7, 20, 10))
-    assert converted == [(48, 64)]

@@ -15,7 +15,6 @@ from stores import (
     order,
     psnr,
     store_in,
-    turn,
     write_smooth,
 )
 from videos import GOP_8, LONG_GOP, OPEN_GOP, numbers_of, write_video
@@ -101,13 +100,6 @@ def test_the_record_says_what_the_file_is(tmp_path):
     assert video.line()["fps"] == 30
     assert video.stamp.size_bytes == source.stat().st_size
     assert video.levels[48].size_bytes == copies[48].stat().st_size
-
-
-def test_a_turned_video_has_copies_that_are_turned_already(tmp_path):
-    source = turn(write_smooth(tmp_path / "a.mp4"))
-    video, copies = encode(source, TALL)
-    assert (video.height, video.width) == (WIDE, TALL)
-    assert psnr(frames_of(source, [0.5]), frames_of(copies[TALL], [0.5])) > 38
 
 
 @pytest.mark.parametrize(

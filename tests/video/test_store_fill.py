@@ -320,12 +320,8 @@ def test_a_store_that_is_being_filled_is_refused(videos, tmp_path):
         holder.wait()
 
 
-# The table of a plan: every figure, and a warning where the store does not fit.
-
-
-@pytest.fixture
-def table(tmp_path):
-    """The table of ten videos of 0.5 GB each, the first two of them sampled: each a fifth of all the bytes."""
+def test_the_table_of_a_plan_has_every_figure_and_says_what_does_not_fit(tmp_path):
+    """Ten videos of 0.5 GB each, the first two of them sampled: each a fifth of all the bytes."""
     names = [f"{number}.mp4" for number in range(10)]
     for name in names:
         (tmp_path / name).touch()
@@ -333,18 +329,8 @@ def table(tmp_path):
     levels = {320: Copy(256, 340, 3 * 10**8), 160: Copy(160, 212, 10**8)}
     stamp = Stamp(5 * 10**8, 0)
     videos = tuple(StoredVideo(name, stamp, 300, 10.0, 256, 340, levels) for name in names[:2])
-    sample = Sample(videos, encode_seconds=240.0)
-    asked = order(tmp_path, 160, 320)
-
-    def table(num_processes, free_bytes=10**12):
-        return disk_table(asked, names, sample, num_processes, free_bytes)
-
-    return table
-
-
-def test_every_level_and_their_sum(table):
-    lines = table(2).splitlines()
-    assert lines[0] == "10 videos, from a sample of 2:"
+    plan = (order(tmp_path, 160, 320), names, Sample(videos, encode_seconds=240.0), 2)
+    lines = disk_table(*plan, free_bytes=10**12).splitlines()
     figures = [line.rsplit(None, 2)[:2] for line in lines[1:5]]
     assert figures == [
         ["  videos", "5.000"],
@@ -353,7 +339,4 @@ def test_every_level_and_their_sum(table):
         ["  store in all", "4.000"],
     ]
     assert lines[5].endswith("encoding takes about 10 min 00 s with 2 processes")
-
-
-def test_a_store_that_does_not_fit_is_said(table):
-    assert "it does not fit: 3.900 GB are free there" in table(2, 39 * 10**8)
+    assert "it does not fit: 3.900 GB are free" in disk_table(*plan, free_bytes=39 * 10**8)
