@@ -20,15 +20,9 @@ ALL = {"randaugment_ops": 2, "color_jitter": 0.4, "erasing_share": 0.5}
 
 
 def augment(**changes):
-    off = {
-        "randaugment_ops": 0,
-        "randaugment_magnitude": 9,
-        "color_jitter": 0.0,
-        "erasing_share": 0.0,
-        "erased": ERASED,
-        "full": (16, 64),
-    }
-    return Augment(**(off | changes))
+    off = {"randaugment_ops": 0, "color_jitter": 0.0, "erasing_share": 0.0}
+    plain = {"randaugment_magnitude": 9, "erased": ERASED, "full": (16, 64)}
+    return Augment(**(off | plain | changes))
 
 
 def random_clip(frames=4, crop=32):

@@ -1,14 +1,13 @@
 """Training clips: what is drawn, from what, in which memory, and their batches."""
 
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 import av
 import numpy as np
 import pytest
 import torch
-from fakes import FakeReader, FakeRequest, fake_frames, opener_of, training_clips_of
+from fakes import FakeReader, FakeRequest, Pinned, fake_frames, opener_of, training_clips_of
 
 from mgexp.data import crops as module
 from mgexp.data.batches import Batch, collate
@@ -227,18 +226,7 @@ TABLE = [
 ]
 
 
-@dataclass(frozen=True)
-class Request:
-    stride_range: tuple[int, int] | None
-    seed: tuple[int, int]
-    index: int = 0
-    frames: int = 8
-    crop: int = 112
-
-
 class Recorder:
-    """A video that notes which times are asked for."""
-
     duration_seconds = 10.0
 
     def __init__(self):
@@ -259,30 +247,19 @@ def test_draws_are_what_they_were(row, monkeypatch):
     def resize(frames, crop):
         return torch.arange(crop).reshape(1, 1, crop, 1)
 
-    @contextmanager
-    def opener(path):
-        yield reader
-
     monkeypatch.setattr(module, "resize", resize)
     sizes = {"jitter": (256, 320), "full_crop": 224, "inverse_uniform": inverse_uniform}
-    clips = training_clips_of([VideoRecord("a.mp4", 0)], opener, flip=True, **sizes)
-    clip = clips[Request(stride_range, seed)]
+    clips = training_clips_of([VideoRecord("a.mp4", 0)], opener_of(reader), flip=True, **sizes)
+    clip = clips[FakeRequest(frames=8, crop=112, stride_range=stride_range, seed=seed)]
     assert reader.times == pytest.approx(times, abs=1e-8)
     assert reader.region == Region(*corner)
     assert clip.flipped == flipped
 
 
-class _Pinned(torch.Tensor):
-    """Stands in for page-locked memory, which needs an accelerator."""
-
-    def pin_memory(self):
-        return "pinned " + str(self.dtype)
-
-
 def test_pinning_pins_all_tensors_and_keeps_the_rest():
-    clips = torch.zeros(1, dtype=torch.uint8).as_subclass(_Pinned)
-    labels = torch.zeros(1, dtype=torch.int64).as_subclass(_Pinned)
-    flipped = torch.zeros(1, dtype=torch.bool).as_subclass(_Pinned)
+    clips = torch.zeros(1, dtype=torch.uint8).as_subclass(Pinned)
+    labels = torch.zeros(1, dtype=torch.int64).as_subclass(Pinned)
+    flipped = torch.zeros(1, dtype=torch.bool).as_subclass(Pinned)
     pinned = Batch(clips, labels, ((1, "short"),), {"160": 1}, flipped).pin_memory()
     names = [f"pinned torch.{name}" for name in ("uint8", "int64", "bool")]
     assert pinned == Batch(*names[:2], ((1, "short"),), {"160": 1}, names[2])

@@ -24,7 +24,6 @@ def root(tmp_path):
 
 
 def config(tmp_path, root, lines, **more):
-    """The tiny row with a training list."""
     (tmp_path / "train.txt").write_text("".join(f"{line} 0\n" for line in lines))
     keys = {"DATA.TRAIN_LIST": str(tmp_path / "train.txt"), "DATA.PATH_PREFIX": str(root), **more}
     return tiny_config(tmp_path, keys)

@@ -11,7 +11,6 @@ from mgexp.data.records import VideoRecord
 
 @pytest.fixture
 def root(tmp_path):
-    """A folder of videos, each of one byte."""
     return write_videos(tmp_path / "videos", "run/a.mp4", "run/b.mp4", "my walk/c d.mp4")
 
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 import torch
-from fakes import FakeReader
+from fakes import FakeReader, Pinned
 
 from mgexp.data.records import VideoRecord
 from mgexp.data.views import EvaluationViews, ViewBatch, collate_views
@@ -22,17 +22,10 @@ def evaluation_views(broken=(), num_records=5, **changes):
             raise VideoError(path, "is broken")
         yield FakeReader()
 
-    arguments = {
-        "frames": 4,
-        "stride": 8,
-        "crop": 32,
-        "target_fps": 30,
-        "num_views": 1,
-        "num_crops": 1,
-        "opener": opener,
-    }
+    arguments = {"frames": 4, "stride": 8, "crop": 32, "target_fps": 30, "opener": opener}
+    arguments |= {"num_views": 1, "num_crops": 1, **changes}
     records = [VideoRecord(f"{index}.mp4", 100 + index) for index in range(num_records)]
-    views = EvaluationViews(records, **(arguments | changes))
+    views = EvaluationViews(records, **arguments)
     views.opened = opened
     return views
 
@@ -52,10 +45,7 @@ def test_there_is_one_item_for_each_view_of_each_video():
 # 60 frames, of which 4 with stride 8 span 25: starts 0 to 35.
 @pytest.mark.parametrize(
     ("num_views", "frames"),
-    [
-        (1, [[17, 25, 33, 41]]),
-        (3, [[0, 8, 16, 24], [17, 25, 33, 41], [35, 43, 51, 59]]),
-    ],
+    [(1, [[17, 25, 33, 41]]), (3, [[0, 8, 16, 24], [17, 25, 33, 41], [35, 43, 51, 59]])],
 )
 def test_views_are_evenly_spaced(num_views, frames):
     views = evaluation_views(num_views=num_views)
@@ -152,14 +142,7 @@ def test_a_batch_of_broken_videos_alone_has_no_clips():
     assert batch.errors == ((0, "0.mp4: is broken"), (1, "1.mp4: is broken"))
 
 
-class _Pinned(torch.Tensor):
-    """Stands in for page-locked memory, which needs an accelerator."""
-
-    def pin_memory(self):
-        return "pinned"
-
-
 def test_pinning_pins_all_tensors_and_keeps_the_rest():
-    tensors = [torch.zeros(1).as_subclass(_Pinned) for _ in range(3)]
+    tensors = [torch.zeros(1).as_subclass(Pinned) for _ in range(3)]
     pinned = ViewBatch(*tensors, ((1, "short"),)).pin_memory()
-    assert pinned == ViewBatch("pinned", "pinned", "pinned", ((1, "short"),))
+    assert pinned == ViewBatch(*["pinned torch.float32"] * 3, ((1, "short"),))

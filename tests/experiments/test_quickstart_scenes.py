@@ -9,13 +9,9 @@ import pytest
 import quickstart_scenes as scenes
 import torch
 from quickstart_scenes import (
-    FALL,
     SETS,
-    SLIDE,
-    ZOOM,
     QuickstartOptions,
     draw_label,
-    draw_pose,
     draw_video,
 )
 from quickstart_videos import encode_video
@@ -89,35 +85,6 @@ def test_the_second_motion_of_a_pair_is_the_first_backwards(label, monkeypatch):
     assert np.array_equal(videos[0], videos[1][::-1])
 
 
-def poses_at_random_times(family, num):
-    """x, y and log length of the object in one random frame of each of ``num`` videos."""
-    rng = np.random.default_rng(family)
-    drift = np.zeros((40, 2), np.float32)
-    rows = []
-    for _ in range(num):
-        pose, frame = draw_pose(OPTIONS, family, drift, rng), rng.integers(40)
-        rows.append([value[frame, 0, 0] for value in (pose.x, pose.y, np.log(pose.length))])
-    return np.array(rows).T
-
-
-def largest_gap(a, b):
-    """Kolmogorov's distance between two samples: 0 alike, 1 apart."""
-    values = np.concatenate([a, b])
-    shares = [np.searchsorted(np.sort(sample), values, "right") / len(sample) for sample in (a, b)]
-    return np.abs(shares[0] - shares[1]).max()
-
-
-def test_one_frame_looks_alike_in_all_motions():
-    """Place and size; 0.08 is what two samples of 1000 from one distribution exceed once in 300."""
-    samples = [poses_at_random_times(family, 1000) for family in (FALL, ZOOM, SLIDE)]
-    gaps = [
-        largest_gap(samples[0][value], samples[family][value])
-        for value in range(3)
-        for family in (ZOOM, SLIDE)
-    ]
-    assert max(gaps) < 0.08
-
-
 def decoded(index):
     """RGB frames of a video after H.264: (T, 3, 64, 80)."""
     file = io.BytesIO(encode_video(draw_video(OPTIONS, "val", index), OPTIONS.quantizer))
@@ -135,7 +102,6 @@ def texture_score(frames):
 
 @pytest.fixture(scope="module")
 def videos():
-    """Label and frames of some videos."""
     return [(draw_label(OPTIONS, "val", index), decoded(index)) for index in range(48)]
 
 

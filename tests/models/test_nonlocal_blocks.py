@@ -14,12 +14,8 @@ def build(
     name: str = "I3D", places=RELEASED_PLACES, instantiation="softmax", **changes
 ) -> nn.Module:
     arguments = {"num_classes": 400, "depth": 50, "dropout": 0.5, **changes}
-    return insert_nonlocals(
-        resnet(TEMPORAL[name], **arguments),
-        places=places,
-        pool=(1, 2, 2),
-        instantiation=instantiation,
-    )
+    blocks = {"places": places, "pool": (1, 2, 2), "instantiation": instantiation}
+    return insert_nonlocals(resnet(TEMPORAL[name], **arguments), **blocks)
 
 
 def build_on_meta(**changes) -> nn.Module:

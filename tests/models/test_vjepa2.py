@@ -119,16 +119,6 @@ def test_the_difference_is_rounding_alone(in_double):
     torch.testing.assert_close(features(model, x), pooled(witness, x), rtol=1e-10, atol=1e-10)
 
 
-@torch.no_grad()
-def test_other_rotations_are_another_function():
-    """The same tensors with our own rotary positions: so the comparison sees positions."""
-    model, witness = ours(), theirs()
-    fitted(model, witness.state_dict())
-    other = ours("rotary")
-    other.load_state_dict(model.state_dict())
-    assert (features(other, clips()) - pooled(witness, clips())).abs().max() > 0.1
-
-
 @pytest.mark.parametrize(
     ("width", "depth", "heads", "ratio"), [(1024, 24, 16, 4.0), (1408, 40, 22, 48 / 11)]
 )

@@ -152,10 +152,8 @@ def test_a_loader_takes_it_as_its_batches():
 
 @pytest.mark.parametrize(("rank", "num_processes"), [(1, 1), (2, 2), (-1, 2)])
 def test_a_process_that_the_schedule_has_not_is_refused(rank, num_processes):
-    schedule = build_schedule(replace(TINY, clips=8), ROWS["baseline"], 24, num_processes)
-    with pytest.raises(
-        ValueError, match=f"rank = {rank}, but the schedule is one of {num_processes} proc"
-    ):
+    schedule = build_schedule(TINY, ROWS["baseline"], 24, num_processes)
+    with pytest.raises(ValueError, match=f"rank = {rank}, .* is one of {num_processes} proc"):
         StepSampler(schedule, seed=0, rank=rank)
 
 
@@ -163,9 +161,7 @@ def test_another_number_of_processes_than_those_that_run_is_refused(monkeypatch)
     """A loop that forgets num_processes would train all clips in every process."""
     monkeypatch.setattr(dist, "is_initialized", lambda: True)
     monkeypatch.setattr(dist, "get_world_size", lambda: 2)
-    alone, shared = (
-        build_schedule(replace(TINY, clips=8), ROWS["baseline"], 24, num) for num in (1, 2)
-    )
+    alone, shared = (build_schedule(TINY, ROWS["baseline"], 24, num) for num in (1, 2))
     StepSampler(shared, seed=0, rank=1)
     with pytest.raises(ValueError, match="runs 2 processes, but the schedule is one of 1: build_"):
         StepSampler(alone, seed=0)

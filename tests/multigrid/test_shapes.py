@@ -39,12 +39,8 @@ def test_long_and_short_cycle_are_those_of_the_paper():
 
 def test_long_cycle_alone_has_one_shape_in_each_cycle():
     # Figure 2(b): 8B × T/4 × (H, W)/√2, 4B × T/2 × (H, W)/√2, 2B × T/2, B × T.
-    assert described(long_cycle(32, 224, LONG)) == [
-        [(8, 158, 8)],
-        [(16, 158, 4)],
-        [(16, 224, 2)],
-        [(32, 224, 1)],
-    ]
+    shapes = [(8, 158, 8), (16, 158, 4), (16, 224, 2), (32, 224, 1)]
+    assert described(long_cycle(32, 224, LONG)) == [[shape] for shape in shapes]
 
 
 def test_short_cycle_alone_keeps_the_frames():
@@ -260,11 +256,7 @@ def test_finer_parts_are_taken_only_where_coarser_ones_are_too_far():
 
 
 def test_a_ratio_by_cost_that_rounds_too_far_is_an_error():
-    with pytest.raises(
-        ValueError,
-        match=r"224 pixels needs 2\.287 times the clips: more than 5%.*or let multigrid\.costs count pixels, "
-        r"where it needs 2, or set recipe\.clips to 4 BN groups",
-    ):
+    with pytest.raises(ValueError, match=r"224 pixels needs 2\.287 times the clips: more than 5%"):
         long_cycle(16, 224, GRIDS[2:], costs=COSTS)
 
 
@@ -275,12 +267,8 @@ def test_a_cost_that_is_unknown_is_an_error():
 
 def test_sizes_of_all_clips_are_known_before_their_ratios():
     # 0.6² of the pixels have no whole ratio.
-    assert clip_sizes(16, 100, [(0.5, 0.6), (1.0, 1.0)], [0.7]) == {
-        (8, 60),
-        (8, 70),
-        (16, 70),
-        (16, 100),
-    }
+    found = clip_sizes(16, 100, [(0.5, 0.6), (1.0, 1.0)], [0.7])
+    assert found == {(8, 60), (8, 70), (16, 70), (16, 100)}
 
 
 def test_a_step_keeps_its_cost_and_evaluations_follow_it():

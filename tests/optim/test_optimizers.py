@@ -18,11 +18,7 @@ from mgexp.run.folder import RunDir
 from mgexp.train.checkpoint import State, save_checkpoint
 from mgexp.train.resume import choose_checkpoint, take_over
 
-PLAIN = {
-    "SOLVER.WEIGHT_DECAY": 1e-4,
-    "BN.WEIGHT_DECAY": 0.5,
-    "SOLVER.OPTIMIZING_METHOD": "lamb",
-}
+PLAIN = {"SOLVER.WEIGHT_DECAY": 1e-4, "BN.WEIGHT_DECAY": 0.5, "SOLVER.OPTIMIZING_METHOD": "lamb"}
 TSM = {
     **PLAIN,
     "BN.WEIGHT_DECAY": 0.0,
@@ -140,8 +136,9 @@ START, *GRADIENTS = draws(4, 6)
 RATES = [0.1, 0.2, 0.1]
 
 
-def weight_after(tmp_path, changes):
-    """Return a layer's weight after a step with each of GRADIENTS, in the tiny row with ``changes``."""
+def weight_after(tmp_path, **keys):
+    """Return a layer's weight after a step with each of GRADIENTS, in the tiny row with these keys of SOLVER."""
+    changes = {f"SOLVER.{key}": value for key, value in keys.items()}
     model = nn.Linear(3, 2, bias=False, dtype=torch.float64)
     model.weight.data = torch.tensor(START, dtype=torch.float64).view(2, 3)
     optimizer = build_optimizer(tiny_config(tmp_path, changes), model)
@@ -183,41 +180,27 @@ def test_the_weight_decay_of_a_step_is_a_factor_of_the_first_one(tmp_path):
 
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_the_keys_of_lars_reach_it(tmp_path, nesterov):
-    changes = {
-        "SOLVER.OPTIMIZING_METHOD": "lars",
-        "SOLVER.MOMENTUM": 0.5,
-        "SOLVER.NESTEROV": nesterov,
-        "SOLVER.WEIGHT_DECAY": 0.2,
-        "SOLVER.TRUST_COEFFICIENT": 0.3,
-    }
+    keys = {"MOMENTUM": 0.5, "NESTEROV": nesterov, "WEIGHT_DECAY": 0.2, "TRUST_COEFFICIENT": 0.3}
+    found = weight_after(tmp_path, OPTIMIZING_METHOD="lars", **keys)
     wanted = by_hand.lars(START, GRADIENTS, RATES, 0.5, 0.3, 0.2, nesterov)
-    assert weight_after(tmp_path, changes) == pytest.approx(wanted, rel=1e-6)
+    assert found == pytest.approx(wanted, rel=1e-6)
 
 
 def test_the_keys_of_lamb_reach_it(tmp_path):
-    changes = {
-        "SOLVER.OPTIMIZING_METHOD": "lamb",
-        "SOLVER.BETAS": [0.5, 0.75],
-        "SOLVER.EPS": 0.01,
-        "SOLVER.WEIGHT_DECAY": 0.2,
-    }
+    keys = {"BETAS": [0.5, 0.75], "EPS": 0.01, "WEIGHT_DECAY": 0.2}
+    found = weight_after(tmp_path, OPTIMIZING_METHOD="lamb", **keys)
     wanted = by_hand.lamb(START, GRADIENTS, RATES, (0.5, 0.75), 0.01, 0.2)
-    assert weight_after(tmp_path, changes) == pytest.approx(wanted, rel=1e-6)
+    assert found == pytest.approx(wanted, rel=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("curve", "factors"),
-    [("linear", [1, 2 / 3, 1 / 3]), ("cosine", [1, 0.75, 0.25])],
+    ("curve", "factors"), [("linear", [1, 2 / 3, 1 / 3]), ("cosine", [1, 0.75, 0.25])]
 )
 def test_the_keys_of_pmd_lamb_reach_it(tmp_path, curve, factors):
-    changes = {
-        "SOLVER.OPTIMIZING_METHOD": "pmd_lamb",
-        "SOLVER.PMD_PERIOD": 4,
-        "SOLVER.PMD_CURVE": curve,
-        "SOLVER.WEIGHT_DECAY": 0.0,
-    }
+    keys = {"PMD_PERIOD": 4, "PMD_CURVE": curve, "WEIGHT_DECAY": 0.0}
+    found = weight_after(tmp_path, OPTIMIZING_METHOD="pmd_lamb", **keys)
     wanted = by_hand.lamb(START, GRADIENTS, RATES, factors=factors)
-    assert weight_after(tmp_path, changes) == pytest.approx(wanted, rel=1e-6)
+    assert found == pytest.approx(wanted, rel=1e-6)
 
 
 @pytest.mark.parametrize("method", LAYER_WISE)

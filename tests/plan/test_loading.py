@@ -11,13 +11,7 @@ from tiny import tiny_config
 from mgexp.data.clips import TrainingClips
 from mgexp.data.crops import SquareCrop
 from mgexp.data.records import VideoRecord
-from mgexp.plan.loading import (
-    kinds_of,
-    loader_of,
-    measure,
-    one_core,
-    phase_loads,
-)
+from mgexp.plan.loading import kinds_of, loader_of, measure, one_core, phase_loads
 from mgexp.train.setup import build_row_schedule
 from mgexp.video.reader import VideoError
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import av
 import numpy as np
 
-from mgexp.video.pyav import PyavReader
 from mgexp.video.store import StoreDir
 from mgexp.video.store_fill import Order
 
@@ -53,12 +52,6 @@ def order(root: Path, *levels: int) -> Order:
 def store_in(folder: Path) -> StoreDir:
     """The folder of a store."""
     return StoreDir(folder / "store")
-
-
-def frames_of(path: Path, times) -> np.ndarray:
-    """Frames of a file."""
-    with PyavReader(str(path)) as reader:
-        return reader.frames_at(times).pixels
 
 
 def psnr(one: np.ndarray, other: np.ndarray) -> float:

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from frame_folders import write_folder, write_image, write_lossless
 from PIL import Image
-from stores import TALL, WIDE, frames_of, order, psnr, smooth_picture, store_in
+from stores import TALL, WIDE, order, psnr, smooth_picture, store_in
+from videos import frames_at
 
 from mgexp.run.folder import CheckDir
 from mgexp.video.check import check_video
@@ -217,7 +218,7 @@ def test_a_copy_has_the_size_of_the_first_image(own, tmp_path):
     assert (stored.height, stored.width, stored.num_frames) == (TALL, WIDE, NUM_IMAGES)
     copy = store_in(tmp_path).copy(96, "clip")
     assert copy.name == "clip.mp4"
-    frames = frames_of(copy, [0.0, 1 / 30, 2 / 30])
+    frames = frames_at(copy, [0.0, 1 / 30, 2 / 30])
     wanted = FrameFolder(str(own)).frames_at([0.0, 1 / 30, 2 / 30]).pixels
     assert min(psnr(one, other) for one, other in zip(frames, wanted, strict=True)) > 38
 

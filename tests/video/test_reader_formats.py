@@ -5,7 +5,16 @@ from fractions import Fraction
 import av
 import numpy as np
 import pytest
-from videos import LONG_GOP, TALL, WIDE, decode_all, numbers_of, set_display_matrix, write_video
+from videos import (
+    LONG_GOP,
+    TALL,
+    WIDE,
+    decode_all,
+    frames_at,
+    numbers_of,
+    set_display_matrix,
+    write_video,
+)
 
 from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import Region
@@ -62,11 +71,6 @@ def written(tmp_path_factory):
         return path if path.exists() else write_video(path, **form)
 
     return write
-
-
-def frames_at(path, times):
-    with PyavReader(str(path)) as reader:
-        return reader.frames_at(times).pixels
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -60,13 +60,8 @@ def filled(tmp_path):
 
 
 def training_clips(record, opener, jitter=(48, 96)):
-    return TrainingClips(
-        [record],
-        target_fps=30,
-        crops=SquareCrop(jitter, 32),
-        flip=True,
-        opener=opener,
-    )
+    how = {"target_fps": 30, "crops": SquareCrop(jitter, 32), "flip": True}
+    return TrainingClips([record], **how, opener=opener)
 
 
 def test_clips_show_the_same_region_at_the_same_times_from_every_level(filled):
