@@ -1,15 +1,11 @@
 """The rows of experiments/: each differs from its control in what it is about, and makes a small smoke run."""
 
-import re
-from dataclasses import replace
-
 import pytest
 from tiny import EXPERIMENTS, ROWS
 
 from mgexp.config.check import cross_problems
 from mgexp.config.load import flatten, load_config, smoke
-from mgexp.errors import InputError
-from mgexp.train.setup import build_row_schedule, build_split_problems
+from mgexp.train.setup import build_row_schedule
 
 NUM_VIDEOS = 1500  # the quickstart's
 AUGMENTED = {"AUG.COLOR_JITTER": 0.4, "AUG.RE_PROB": 0.25}
@@ -28,26 +24,6 @@ def changed(name, parent):
     """Keys, and their values, in which a row differs from another, but for its name."""
     found, before = values(name), values(parent)
     return {key: found[key] for key in found if key != "ROW" and found[key] != before[key]}
-
-
-@pytest.mark.parametrize("num_processes", [32, 64])
-@pytest.mark.parametrize("name", ["k400_vit_b/long_short", "k400_mvit_v2_s/long"])
-def test_a_transformer_on_many_gpus_runs_as_the_message_says(name, num_processes):
-    cfg = config(f"transformers/{name}")
-    with pytest.raises(InputError, match=f"does not divide over {num_processes}") as caught:
-        build_row_schedule(cfg, NUM_VIDEOS, num_processes)
-    clips, fewer = re.search(
-        r"set TRAIN.BATCH_SIZE (\d+), .* take (\d+) proc", str(caught.value)
-    ).groups()
-    assert (clips, fewer) == (f"{8 * num_processes}", "8")
-    larger = replace(cfg, TRAIN=replace(cfg.TRAIN, BATCH_SIZE=int(clips)))
-    for one, processes in ((larger, num_processes), (cfg, int(fewer))):
-        # Mixup needs an even number of clips in each process.
-        schedule = build_row_schedule(one, 10**6, processes)
-        assert build_split_problems(one, schedule) == []
-
-
-# --- smoke runs
 
 
 def test_smoke_changes_only_videos_width_and_the_verdict():
@@ -118,9 +94,6 @@ def test_a_budget_is_the_flops_of_its_row_within_one_step_and_has_stages_as_the_
     share = budget.MAX_EPOCH / baseline.MAX_EPOCH
     wanted = [share * epoch for epoch in (*baseline.STEPS, baseline.WARMUP_EPOCHS)]
     assert [*budget.STEPS, budget.WARMUP_EPOCHS] == pytest.approx(wanted, abs=1e-3)
-
-
-# --- rows and their controls
 
 
 BY_SHAPE = "beyond/augmentation_by_shape"

@@ -237,9 +237,6 @@ def test_all_problems_are_in_one_error(write):
     assert "6 problems" in str(caught.value)
 
 
-# --- frozen, and written
-
-
 def test_configuration_cannot_be_edited(empty):
     cfg = load_config(empty)
     with pytest.raises(AttributeError):

@@ -7,10 +7,8 @@ import pytest
 import torch
 from fakes import FakeRequest, fake_frames, opener_of, training_clips_of
 from tiny import data_keys, tiny_config
-from torch.utils.data import DataLoader
 
 from mgexp.data.augment import Augment
-from mgexp.data.batches import collate
 from mgexp.data.crops import RelativeCrop, SquareCrop
 from mgexp.data.lists import build_list
 from mgexp.data.loader import build_training_clips, build_view_loader
@@ -72,22 +70,6 @@ def test_coarse_clips_have_the_strength_of_their_shape():
     weak = training_clips(Augment(2, 1, 0.4 / 16, 0.5 / 16, GREY, full=(8, 64)))
     requests = [FakeRequest(seed=(3, n), frames=2, crop=32) for n in range(20)]
     assert equal([by_shape[r].frames for r in requests], [weak[r].frames for r in requests])
-
-
-def test_workers_change_nothing():
-    requests = [
-        [FakeRequest(seed=(3, position), frames=frames, crop=crop) for position in range(4)]
-        for frames, crop in [(2, 16), (4, 32)]
-    ]
-
-    def load(num_workers):
-        clips = training_clips(AUGMENT)
-        loader = DataLoader(
-            clips, batch_sampler=requests, collate_fn=collate, num_workers=num_workers
-        )
-        return [batch.clips for batch in loader]
-
-    assert equal(load(2), load(0))
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,7 @@
 """Training clips: what is drawn, from what, in which memory, and their batches."""
 
 from dataclasses import replace
-from fractions import Fraction
 
-import av
 import numpy as np
 import pytest
 import torch
@@ -13,7 +11,6 @@ from mgexp.data import crops as module
 from mgexp.data.batches import Batch, collate
 from mgexp.data.records import VideoRecord
 from mgexp.errors import InputError
-from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import Region, VideoError
 
 
@@ -40,20 +37,6 @@ def test_a_clip_has_the_requested_shape_video_and_label():
     assert (clip.index, clip.label, clip.unusable) == (3, 103, ())
 
 
-def test_the_stride_is_drawn_from_the_requested_range():
-    clips = many(training_clips(), 300, stride_range=(2, 4))
-    gaps = torch.stack([clip.frames[:, 0, 0, 0].int().diff() for clip in clips])
-    assert gaps.unique().tolist() == [2, 3, 4]
-    assert torch.equal(gaps.amin(1), gaps.amax(1))  # one stride for the whole clip
-
-
-def test_without_a_stride_each_segment_gives_one_frame():
-    clips = many(training_clips(), 300, stride_range=None)
-    shown = torch.stack([clip.frames[:, 0, 0, 0] for clip in clips])
-    assert shown.amin(0).tolist() == [0, 15, 30, 45]
-    assert shown.amax(0).tolist() == [14, 29, 44, 59]
-
-
 # Kinetics: short sides 256 to 320 at 224 pixels. Least short sides: oracle/kinetics_*.json of the released
 # code, jitter_min_scales. The clip that shows the most of the 32 rows shows 32 * crop / least of them.
 @pytest.mark.parametrize(("crop", "least"), [(112, 128), (158, 181), (224, 256)])
@@ -65,43 +48,42 @@ def test_a_smaller_crop_lowers_the_least_short_side_and_not_the_largest(crop, le
     assert shown.min() == pytest.approx(32 * crop / 320, abs=1)
 
 
+class NotingReader(FakeReader):
+    """Notes which copies and which regions are asked for."""
+
+    def __init__(self):
+        self.short_sides, self.regions = [], []
+
+    def frames_at(self, times_seconds, short_side, cut):
+        self.short_sides.append(short_side)
+
+        def note(size):
+            self.regions.append(cut(size))
+            return self.regions[-1]
+
+        return super().frames_at(times_seconds, short_side, note)
+
+
 def test_a_relative_crop_shows_its_share_of_the_frame_at_every_shape():
     """A quarter of 32 x 48 pixels, twice as wide as tall, has 13.9 x 27.7 pixels."""
-    given = []
-
-    class Reader(FakeReader):
-        def frames_at(self, times_seconds, short_side, cut):
-            def note(size):
-                given.append(cut(size))
-                return given[-1]
-
-            return super().frames_at(times_seconds, short_side, note)
-
-    clips = training_clips(relative=((0.25, 0.25), (2.0, 2.0)))
-    clips.opener = opener_of(Reader())
+    clips, reader = training_clips(relative=((0.25, 0.25), (2.0, 2.0))), NotingReader()
+    clips.opener = opener_of(reader)
     for crop in (32, 16):
         found = many(clips, 300, crop=crop, frames=2)
         assert {clip.frames.shape for clip in found} == {(2, crop, crop, 3)}
-    assert {(region.height, region.width) for region in given} == {(14, 28)}
-    assert {region.top for region in given} == set(range(19))
-    assert {region.left for region in given} == set(range(21))
+    assert {(region.height, region.width) for region in reader.regions} == {(14, 28)}
+    assert {region.top for region in reader.regions} == set(range(19))
+    assert {region.left for region in reader.regions} == set(range(21))
 
 
 def test_a_relative_crop_asks_for_a_copy_as_large_as_the_largest_short_side():
     """320 pixels at the full crop, and as much smaller as a smaller crop is."""
-    asked = []
-
-    class Reader(FakeReader):
-        def frames_at(self, times_seconds, short_side, cut):
-            asked.append(short_side)
-            return super().frames_at(times_seconds, short_side, cut)
-
-    relative = ((0.08, 1.0), (0.75, 1.3333))
+    relative, reader = ((0.08, 1.0), (0.75, 1.3333)), NotingReader()
     clips = training_clips(relative=relative, jitter=(256, 320), full_crop=224)
-    clips.opener = opener_of(Reader())
-    for crop in (224, 112):
-        clips[FakeRequest(crop=crop)]
-    assert asked == [320, 160]
+    clips.opener = opener_of(reader)
+    many(clips, 1, crop=224)
+    many(clips, 1, crop=112)
+    assert reader.short_sides == [320, 160]
 
 
 def test_half_of_the_clips_are_flipped_where_asked():
@@ -172,38 +154,6 @@ def test_a_batch_is_channels_last_without_a_copy_of_the_stack():
     assert torch.equal(batch.clips[1, 2], clips[1].frames[..., 2])
     assert batch.labels.dtype == torch.int64
     assert batch.labels.tolist() == [100, 100, 100]
-
-
-@pytest.fixture(scope="module")
-def real_records(tmp_path_factory):
-    """Four videos of 1 s, 24 fps, 64 x 48: the grey level is 10 times the number of the frame."""
-    folder = tmp_path_factory.mktemp("videos")
-    return [
-        VideoRecord(_write_video(folder / f"{index}.mp4", num_frames=24), index)
-        for index in range(4)
-    ]
-
-
-def _write_video(path, num_frames):
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("libx264", rate=24, options={"crf": "10"})
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
-        for number in range(num_frames):
-            pixels = np.full((48, 64, 3), 10 * number, dtype=np.uint8)
-            frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
-            frame.pts, frame.time_base = number, Fraction(1, 24)
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode())
-    return str(path)
-
-
-def test_clips_of_real_files_show_the_drawn_frames(real_records):
-    clips = training_clips_of(real_records, PyavReader, target_fps=24, jitter=(32, 40))
-    batch = collate([clips[FakeRequest(p, 4, 16, (2, 4), (1, p))] for p in range(4)])
-    grey = batch.clips.float().mean(dim=(1, 3, 4))
-    strides = grey.diff(dim=1) / 10
-    assert torch.allclose(strides, strides.round(), atol=0.25)
-    assert set(strides.round().unique().tolist()) <= {2, 3, 4}
 
 
 # Draws are what they were before clip stores came: a table made by the code of that time.

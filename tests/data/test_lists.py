@@ -214,9 +214,6 @@ def test_a_quarantined_video_is_found_below_a_link_to_the_root(quarantined, tmp_
     assert found.missing[1:] == (f"{tmp_path}/link/run/b.mp4",)
 
 
-# --- the two lists beside each other
-
-
 def list_of(*labels, start=0):
     return VideoList(
         tuple(VideoRecord(f"/{start + n}.mp4", label) for n, label in enumerate(labels))

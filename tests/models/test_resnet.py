@@ -44,7 +44,8 @@ def of_width_8(name: str, depth: int = 50) -> nn.Module:
 @pytest.mark.parametrize(("name", "depth"), [("I3D", 50), ("C2D", 50), ("Slow", 50), ("I3D", 101)])
 def test_logits_are_those_of_pytorchvideos_network_with_its_fixed_head(name, depth):
     ours = of_width_8(name, depth)
-    theirs = pytorchvideos(name, stem_dim_out=8, model_num_class=5, model_depth=depth).eval()
+    deeper = {} if depth == 50 else {"model_depth": depth}
+    theirs = pytorchvideos(name, stem_dim_out=8, model_num_class=5, **deeper).eval()
     assert list(theirs.state_dict()) == list(ours.state_dict())
     theirs.load_state_dict(ours.state_dict())
     clips = torch.randn(1, 3, 8, 224, 224)  # the shape that the fixed head takes

@@ -315,8 +315,6 @@ def test_the_quarantine_lists_what_cannot_be_used(log, tmp_path):
     assert (tmp_path / "quarantine.txt").read_text() == "a.mp4\nb.mp4\n"
 
 
-# The table by kind, against lines written by hand.
-
 CHECKS = [
     *(VideoCheck(f"{index}.mp4", "ok", duration_seconds=1.5) for index in range(4)),
     *(VideoCheck(f"h{index}.mp4", "hung", "too slow") for index in range(5)),

@@ -1,7 +1,6 @@
 """Reading from a store: which level serves, from which region, and what happens without a copy."""
 
 import os
-import tracemalloc
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,10 +13,9 @@ from mgexp.data.clips import TrainingClips
 from mgexp.data.crops import SquareCrop
 from mgexp.data.records import VideoRecord
 from mgexp.errors import InputError
-from mgexp.run.files import json_line
 from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import VideoError
-from mgexp.video.store import Copy, Stamp, StoredVideo, StoreIndex, choose_level, is_gone
+from mgexp.video.store import StoreIndex, choose_level, is_gone
 from mgexp.video.store_fill import fill_store
 
 BOTH = ((160, 160), (320, 256))  # of a video of 256 x 340, asked for 320 and 160
@@ -136,25 +134,6 @@ def test_a_turned_video_is_turned_at_every_level_and_from_itself(tmp_path):
     assert large.pixels.shape[1:3] == (WIDE, TALL)
     averaged = large.pixels.astype(float).reshape(1, 64, 2, 48, 2, 3).mean(axis=(2, 4))
     assert psnr(averaged, small.pixels) > 34
-
-
-def test_an_index_of_many_videos_is_small(tmp_path):
-    """A data set of 240,000 videos has one in each process that trains."""
-    levels = {level: Copy(level, 2 * level, 1000) for level in (320, 224, 160)}
-    store = store_in(tmp_path)
-    store.root.mkdir()
-    store.settings_json.write_text("{}")
-    with store.manifest_jsonl.open("w") as file:
-        for number in range(2000):
-            stamp = Stamp(10**6 + number, 10**18 + number)
-            video = StoredVideo(f"{number:040}.mp4", stamp, 300, 10 + number, 256, 340, levels)
-            file.write(json_line(video.line()))
-    tracemalloc.start()
-    index = StoreIndex(store, tmp_path, PyavReader)
-    assert tracemalloc.get_traced_memory()[0] < 2000 * 400
-    tracemalloc.stop()
-    found = index.entry(f"{tmp_path}/{7:040}.mp4")
-    assert (found.size, found.short_sides) == ((256, 340), ((160, 160), (224, 224), (320, 320)))
 
 
 def test_a_folder_that_is_no_store_is_refused(tmp_path):
