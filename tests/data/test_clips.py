@@ -1,16 +1,22 @@
 """Training clips: what is drawn, from what, in which memory, and their batches."""
 
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from fractions import Fraction
 
+import av
 import numpy as np
 import pytest
 import torch
-from fakes import FakeReader, FakeRequest, Pinned, fake_frames, opener_of, training_clips_of
+from fakes import FakeReader, FakeRequest, fake_frames, opener_of, training_clips_of
+from torch.utils.data import DataLoader
 
 from mgexp.data import crops as module
 from mgexp.data.batches import Batch, collate
+from mgexp.data.clips import Clip
 from mgexp.data.records import VideoRecord
 from mgexp.errors import InputError
+from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import Region, VideoError
 
 
@@ -37,6 +43,20 @@ def test_a_clip_has_the_requested_shape_video_and_label():
     assert (clip.index, clip.label, clip.unusable) == (3, 103, ())
 
 
+def test_the_stride_is_drawn_from_the_requested_range():
+    clips = many(training_clips(), 300, stride_range=(2, 4))
+    gaps = torch.stack([clip.frames[:, 0, 0, 0].int().diff() for clip in clips])
+    assert gaps.unique().tolist() == [2, 3, 4]
+    assert torch.equal(gaps.amin(1), gaps.amax(1))  # one stride for the whole clip
+
+
+def test_without_a_stride_each_segment_gives_one_frame():
+    clips = many(training_clips(), 300, stride_range=None)
+    shown = torch.stack([clip.frames[:, 0, 0, 0] for clip in clips])
+    assert shown.amin(0).tolist() == [0, 15, 30, 45]
+    assert shown.amax(0).tolist() == [14, 29, 44, 59]
+
+
 # Kinetics: short sides 256 to 320 at 224 pixels. Least short sides: oracle/kinetics_*.json of the released
 # code, jitter_min_scales. The clip that shows the most of the 32 rows shows 32 * crop / least of them.
 @pytest.mark.parametrize(("crop", "least"), [(112, 128), (158, 181), (224, 256)])
@@ -48,42 +68,43 @@ def test_a_smaller_crop_lowers_the_least_short_side_and_not_the_largest(crop, le
     assert shown.min() == pytest.approx(32 * crop / 320, abs=1)
 
 
-class NotingReader(FakeReader):
-    """Notes which copies and which regions are asked for."""
-
-    def __init__(self):
-        self.short_sides, self.regions = [], []
-
-    def frames_at(self, times_seconds, short_side, cut):
-        self.short_sides.append(short_side)
-
-        def note(size):
-            self.regions.append(cut(size))
-            return self.regions[-1]
-
-        return super().frames_at(times_seconds, short_side, note)
-
-
 def test_a_relative_crop_shows_its_share_of_the_frame_at_every_shape():
     """A quarter of 32 x 48 pixels, twice as wide as tall, has 13.9 x 27.7 pixels."""
-    clips, reader = training_clips(relative=((0.25, 0.25), (2.0, 2.0))), NotingReader()
-    clips.opener = opener_of(reader)
+    given = []
+
+    class Reader(FakeReader):
+        def frames_at(self, times_seconds, short_side, cut):
+            def note(size):
+                given.append(cut(size))
+                return given[-1]
+
+            return super().frames_at(times_seconds, short_side, note)
+
+    clips = training_clips(relative=((0.25, 0.25), (2.0, 2.0)))
+    clips.opener = opener_of(Reader())
     for crop in (32, 16):
         found = many(clips, 300, crop=crop, frames=2)
         assert {clip.frames.shape for clip in found} == {(2, crop, crop, 3)}
-    assert {(region.height, region.width) for region in reader.regions} == {(14, 28)}
-    assert {region.top for region in reader.regions} == set(range(19))
-    assert {region.left for region in reader.regions} == set(range(21))
+    assert {(region.height, region.width) for region in given} == {(14, 28)}
+    assert {region.top for region in given} == set(range(19))
+    assert {region.left for region in given} == set(range(21))
 
 
 def test_a_relative_crop_asks_for_a_copy_as_large_as_the_largest_short_side():
     """320 pixels at the full crop, and as much smaller as a smaller crop is."""
-    relative, reader = ((0.08, 1.0), (0.75, 1.3333)), NotingReader()
+    asked = []
+
+    class Reader(FakeReader):
+        def frames_at(self, times_seconds, short_side, cut):
+            asked.append(short_side)
+            return super().frames_at(times_seconds, short_side, cut)
+
+    relative = ((0.08, 1.0), (0.75, 1.3333))
     clips = training_clips(relative=relative, jitter=(256, 320), full_crop=224)
-    clips.opener = opener_of(reader)
-    many(clips, 1, crop=224)
-    many(clips, 1, crop=112)
-    assert reader.short_sides == [320, 160]
+    clips.opener = opener_of(Reader())
+    for crop in (224, 112):
+        clips[FakeRequest(crop=crop)]
+    assert asked == [320, 160]
 
 
 def test_half_of_the_clips_are_flipped_where_asked():
@@ -97,6 +118,12 @@ def test_no_clip_is_flipped_where_not_asked():
     clips = many(training_clips(), 50)
     assert not any(clip.flipped for clip in clips)
     assert collate(clips).flipped is None
+
+
+def test_flipping_changes_no_other_draw():
+    plain = many(training_clips(), 20)
+    for clip, flipped in zip(plain, many(training_clips(flip=True), 20), strict=True):
+        assert torch.equal(clip.frames, flipped.frames)
 
 
 def test_the_same_request_gives_the_same_clip_whatever_came_before():
@@ -122,6 +149,16 @@ def test_the_replacement_is_a_function_of_the_position():
     second = [clips[request] for request in reversed(requests)]
     assert all(same(*pair) for pair in zip(first, reversed(second), strict=True))
     assert {clip.index for clip in first} == set(range(20)) - {3}
+
+
+def test_a_replacement_that_fails_is_named_too():
+    broken = range(18)  # of 20: nine of ten tries fail
+    clips = training_clips(broken=broken)
+    found = [clips[FakeRequest(seed=(0, position))] for position in range(30)]
+    drawn = [clip for clip in found if len(clip.frames)]
+    assert all(clip.index in {18, 19} for clip in drawn)
+    assert max(len(clip.unusable) for clip in drawn) > 2
+    assert all(failed in broken for clip in drawn for failed, _ in clip.unusable)
 
 
 def test_ten_failures_end_in_a_clip_without_frames():
@@ -156,6 +193,56 @@ def test_a_batch_is_channels_last_without_a_copy_of_the_stack():
     assert batch.labels.tolist() == [100, 100, 100]
 
 
+@pytest.fixture(scope="module")
+def real_records(tmp_path_factory):
+    """Four videos of 1 s, 24 fps, 64 x 48: the grey level is 10 times the number of the frame."""
+    folder = tmp_path_factory.mktemp("videos")
+    return [
+        VideoRecord(_write_video(folder / f"{index}.mp4", num_frames=24), index)
+        for index in range(4)
+    ]
+
+
+def _write_video(path, num_frames):
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=24, options={"crf": "10"})
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for number in range(num_frames):
+            pixels = np.full((48, 64, 3), 10 * number, dtype=np.uint8)
+            frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
+            frame.pts, frame.time_base = number, Fraction(1, 24)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    return str(path)
+
+
+def _batches(records, num_workers):
+    clips = training_clips_of(records, PyavReader, target_fps=24, jitter=(32, 40), flip=True)
+    requests = [
+        [FakeRequest(p % 4, 4, crop, (2, 4), (1, p)) for p in positions]
+        for crop, positions in [(16, range(4)), (32, range(4, 6))]
+    ]
+    loader = DataLoader(clips, batch_sampler=requests, collate_fn=collate, num_workers=num_workers)
+    return list(loader)
+
+
+def test_clips_of_real_files_show_the_drawn_frames(real_records):
+    clips, _ = _batches(real_records, num_workers=0)
+    grey = clips.clips.float().mean(dim=(1, 3, 4))
+    strides = grey.diff(dim=1) / 10
+    assert torch.allclose(strides, strides.round(), atol=0.25)
+    assert set(strides.round().unique().tolist()) <= {2, 3, 4}
+
+
+def test_workers_change_nothing(real_records):
+    alone, shared = _batches(real_records, 0), _batches(real_records, 2)
+    assert [batch.clips.shape for batch in shared] == [(4, 3, 4, 16, 16), (2, 3, 4, 32, 32)]
+    for one, other in zip(alone, shared, strict=True):
+        assert torch.equal(one.clips, other.clips)
+        assert torch.equal(one.labels, other.labels)
+        assert other.clips.is_contiguous(memory_format=torch.channels_last_3d)
+
+
 # Draws are what they were before clip stores came: a table made by the code of that time.
 
 # (inverse uniform, stride range, seed, first and last time, region, flipped) of 8 frames at a crop of 112,
@@ -176,7 +263,18 @@ TABLE = [
 ]
 
 
+@dataclass(frozen=True)
+class Request:
+    stride_range: tuple[int, int] | None
+    seed: tuple[int, int]
+    index: int = 0
+    frames: int = 8
+    crop: int = 112
+
+
 class Recorder:
+    """A video that notes which times are asked for."""
+
     duration_seconds = 10.0
 
     def __init__(self):
@@ -197,19 +295,43 @@ def test_draws_are_what_they_were(row, monkeypatch):
     def resize(frames, crop):
         return torch.arange(crop).reshape(1, 1, crop, 1)
 
+    @contextmanager
+    def opener(path):
+        yield reader
+
     monkeypatch.setattr(module, "resize", resize)
     sizes = {"jitter": (256, 320), "full_crop": 224, "inverse_uniform": inverse_uniform}
-    clips = training_clips_of([VideoRecord("a.mp4", 0)], opener_of(reader), flip=True, **sizes)
-    clip = clips[FakeRequest(frames=8, crop=112, stride_range=stride_range, seed=seed)]
+    clips = training_clips_of([VideoRecord("a.mp4", 0)], opener, flip=True, **sizes)
+    clip = clips[Request(stride_range, seed)]
     assert reader.times == pytest.approx(times, abs=1e-8)
     assert reader.region == Region(*corner)
     assert clip.flipped == flipped
 
 
+# A batch says which videos are unusable.
+
+
+def test_a_batch_names_all_unusable_videos_in_order():
+    frames = torch.zeros((1, 2, 2, 3), dtype=torch.uint8)
+    clips = [
+        Clip(frames, 0, 5, ((1, "short"), (4, "empty")), crop=4),
+        Clip(frames, 1, 6, (), crop=4),
+        Clip(frames, 0, 7, ((2, "gone"),), crop=4),
+    ]
+    assert collate(clips).unusable == ((1, "short"), (4, "empty"), (2, "gone"))
+
+
+class _Pinned(torch.Tensor):
+    """Stands in for page-locked memory, which needs an accelerator."""
+
+    def pin_memory(self):
+        return "pinned " + str(self.dtype)
+
+
 def test_pinning_pins_all_tensors_and_keeps_the_rest():
-    clips = torch.zeros(1, dtype=torch.uint8).as_subclass(Pinned)
-    labels = torch.zeros(1, dtype=torch.int64).as_subclass(Pinned)
-    flipped = torch.zeros(1, dtype=torch.bool).as_subclass(Pinned)
+    clips = torch.zeros(1, dtype=torch.uint8).as_subclass(_Pinned)
+    labels = torch.zeros(1, dtype=torch.int64).as_subclass(_Pinned)
+    flipped = torch.zeros(1, dtype=torch.bool).as_subclass(_Pinned)
     pinned = Batch(clips, labels, ((1, "short"),), {"160": 1}, flipped).pin_memory()
     names = [f"pinned torch.{name}" for name in ("uint8", "int64", "bool")]
     assert pinned == Batch(*names[:2], ((1, "short"),), {"160": 1}, names[2])

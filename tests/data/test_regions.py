@@ -1,12 +1,14 @@
 """Clips that the device of training makes: the same bits on a CPU as those of a worker."""
 
+import json
 from functools import partial
 
 import pytest
 import torch
 from fakes import FakeRequest
+from run_files import losses
 from test_augmented_clips import AUGMENT, training_clips
-from tiny import tiny_config
+from tiny import command, data_keys, run_net, tiny_config, write_config
 from torch.utils.data import DataLoader
 
 from mgexp.data.batches import Batch, FinishedBatches, collate
@@ -31,19 +33,10 @@ def loaders(num_workers=0, augment=AUGMENT, broken=(), relative=None):
     return load(theirs, collate_fn=collate), FinishedBatches(loader, CPU, augment)
 
 
-WAYS = {
-    "plain": {"augment": None},
-    "augmented": {},
-    "no squares": {"relative": ((0.1, 0.9), (0.5, 2.0))},
-    "with a broken video": {"broken": ("0.mp4",)},
-}
-
-
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("augment", [None, AUGMENT], ids=["plain", "augmented"])
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_the_device_makes_the_clips_of_a_worker(num_workers, way):
-    wanted, found = list(loaders(0, **WAYS[way])[0]), list(loaders(num_workers, **WAYS[way])[1])
-    assert any(batch.unusable for batch in found) == ("broken" in way)
+def test_the_device_makes_the_clips_of_a_worker(num_workers, augment):
+    wanted, found = loaders(num_workers, augment)
     for one, other in zip(found, wanted, strict=True):
         assert all(map(torch.equal, one.tensors(), other.tensors()))
         assert (one.unusable, one.levels) == (other.unusable, other.levels)
@@ -51,11 +44,37 @@ def test_the_device_makes_the_clips_of_a_worker(num_workers, way):
         assert one.flipped.any()
 
 
+def test_the_device_makes_clips_of_regions_that_are_no_squares():
+    wanted, found = loaders(relative=((0.1, 0.9), (0.5, 2.0)))
+    for one, other in zip(found, wanted, strict=True):
+        assert all(map(torch.equal, one.tensors(), other.tensors()))
+
+
+def test_what_failed_is_reported_with_the_clips():
+    wanted, found = loaders(broken=("0.mp4",))
+    reports = [batch.unusable for batch in found]
+    assert reports == [batch.unusable for batch in wanted]
+    assert any(reports)
+
+
 def test_a_batch_without_clips_says_why():
     _, found = loaders(broken=[f"{index}.mp4" for index in range(8)])
     for batch in found:
         assert batch.clips.shape == (0, 3, 0, 0, 0)
         assert batch.unusable
+
+
+def test_workers_start_with_the_iterator():
+    """A signal may still end the run at once, while workers start; later it may not."""
+    started = []
+
+    class Loader:
+        def __iter__(self):
+            started.append(True)
+            return iter(())
+
+    iter(FinishedBatches(Loader(), CPU, None))
+    assert started
 
 
 def test_regions_are_pinned_with_their_labels(fake_gpu):
@@ -88,6 +107,21 @@ def test_memory_is_planned_for_the_largest_region(tmp_path):
         "DATA.TRAIN_JITTER_ASPECT_RELATIVE": [0.75, 1.3333],
     }
     assert build_crops(tiny_config(tmp_path, keys).DATA).largest_side() == 47
+
+
+@pytest.mark.slow
+def test_a_run_trains_alike_wherever_its_clips_are_made(tiny_data, tmp_path):
+    keys = {**data_keys(tiny_data), "AUG.COLOR_JITTER": 0.4, "AUG.RANDAUGMENT_OPS": 1}
+    cfg = write_config(tmp_path / "tiny.yaml", keys)
+    for where in ("workers", "training"):
+        pairs = ("AUG.DEVICE", where, "DATA_LOADER.NUM_WORKERS", 1)
+        assert run_net().main(command(cfg, tmp_path / where, *pairs)) == 0
+    assert losses(tmp_path / "training") == losses(tmp_path / "workers")
+    assert metrics_of(tmp_path / "training") == metrics_of(tmp_path / "workers")
+
+
+def metrics_of(run):
+    return json.loads((run / "result.json").read_text())["metrics"]
 
 
 def test_a_finished_batch_is_left_alone():

@@ -9,9 +9,13 @@ import pytest
 import quickstart_scenes as scenes
 import torch
 from quickstart_scenes import (
+    FALL,
     SETS,
+    SLIDE,
+    ZOOM,
     QuickstartOptions,
     draw_label,
+    draw_pose,
     draw_video,
 )
 from quickstart_videos import encode_video
@@ -33,6 +37,19 @@ PLAIN = replace(
 """A bright, sharp object without texture on a smooth background, with no motion but that of its class."""
 
 
+THIRD = replace(
+    SETS[3], plaid_luma=(0.0, 0.0), stripe_luma=(30.0, 30.0), noise_luma=0.0, object_luma=(0.0, 0.0)
+)
+"""Bright stripes alone, at the size of set 3."""
+
+
+def luma_of(class_name, index, monkeypatch, options=PLAIN):
+    """Luma of a video as if its class were this one: (T, H, W)."""
+    label = options.class_names.index(class_name)
+    monkeypatch.setattr(scenes, "draw_label", lambda *_: label)
+    return draw_video(options, "train", index)[:, : options.height_pixels].astype(float)
+
+
 def measure(frame):
     """Area, and x and y of the middle, of the brightest part of a frame."""
     y, x = np.nonzero(frame > frame.max() - 20)
@@ -40,9 +57,8 @@ def measure(frame):
 
 
 def changes(class_name, index, monkeypatch):
-    """Area ratio, and pixels to the right and down, from the first frame to the last of a video of this class."""
-    monkeypatch.setattr(scenes, "draw_label", lambda *_: PLAIN.class_names.index(class_name))
-    frames = draw_video(PLAIN, "train", index)[:, : PLAIN.height_pixels].astype(float)
+    """Area ratio, and pixels to the right and down, from the first frame to the last."""
+    frames = luma_of(class_name, index, monkeypatch)
     (area, x, y), (last_area, last_x, last_y) = measure(frames[0]), measure(frames[-1])
     return last_area / area, last_x - x, last_y - y
 
@@ -85,6 +101,35 @@ def test_the_second_motion_of_a_pair_is_the_first_backwards(label, monkeypatch):
     assert np.array_equal(videos[0], videos[1][::-1])
 
 
+def poses_at_random_times(family, num):
+    """x, y and log length of the object in one random frame of each of ``num`` videos."""
+    rng = np.random.default_rng(family)
+    drift = np.zeros((40, 2), np.float32)
+    rows = []
+    for _ in range(num):
+        pose, frame = draw_pose(OPTIONS, family, drift, rng), rng.integers(40)
+        rows.append([value[frame, 0, 0] for value in (pose.x, pose.y, np.log(pose.length))])
+    return np.array(rows).T
+
+
+def largest_gap(a, b):
+    """Kolmogorov's distance between two samples: 0 alike, 1 apart."""
+    values = np.concatenate([a, b])
+    shares = [np.searchsorted(np.sort(sample), values, "right") / len(sample) for sample in (a, b)]
+    return np.abs(shares[0] - shares[1]).max()
+
+
+def test_one_frame_looks_alike_in_all_motions():
+    """Place and size; 0.08 is what two samples of 1000 from one distribution exceed once in 300."""
+    samples = [poses_at_random_times(family, 1000) for family in (FALL, ZOOM, SLIDE)]
+    gaps = [
+        largest_gap(samples[0][value], samples[family][value])
+        for value in range(3)
+        for family in (ZOOM, SLIDE)
+    ]
+    assert max(gaps) < 0.08
+
+
 def decoded(index):
     """RGB frames of a video after H.264: (T, 3, 64, 80)."""
     file = io.BytesIO(encode_video(draw_video(OPTIONS, "val", index), OPTIONS.quantizer))
@@ -102,6 +147,7 @@ def texture_score(frames):
 
 @pytest.fixture(scope="module")
 def videos():
+    """Label and frames of some videos."""
     return [(draw_label(OPTIONS, "val", index), decoded(index)) for index in range(48)]
 
 
@@ -142,3 +188,24 @@ def test_a_set_keeps_its_pixels(number, sums):
         found = (video[:, :height].sum(), video[:, height:].sum())
         # Another version of NumPy may round a value of set 1 to the other side.
         assert found == pytest.approx(pair, rel=1e-6), index
+
+
+def test_coarse_clips_keep_the_stripes_of_set_3_and_lose_those_of_set_4(monkeypatch):
+    """Share of the change between rows that stripes cause and that a resize from 48 to 34 pixels keeps."""
+    kept = {}
+    for number in (3, 4):
+        options = replace(THIRD, stripe_period_pixels=SETS[number].stripe_period_pixels)
+        blank = replace(options, stripe_luma=(0.0, 0.0))
+        stripes = [
+            luma_of("fall_horizontal", i, monkeypatch, options)
+            - luma_of("fall_horizontal", i, monkeypatch, blank)
+            for i in range(8)
+        ]
+        kept[number] = np.mean(
+            [
+                functional.resize(torch.from_numpy(one[:1]), [34, 42]).std() / one[:1].std()
+                for one in stripes
+            ]
+        )
+    assert kept[3] > 0.7
+    assert kept[4] < 0.3

@@ -147,3 +147,16 @@ def test_the_convolution_sees_shifted_frames_and_has_the_keys_of_any_other():
     x = torch.randn(2, 8, 4, 5, 5)
     torch.testing.assert_close(conv(x), plain(temporal_shift(x)))
     assert not torch.allclose(conv(x), plain(x))
+
+
+def test_frames_of_tsm_meet_only_by_shifts():
+    model = of_width_8("TSM")
+    clips = torch.randn(1, 3, 4, 32, 32)
+    with torch.no_grad():
+        together = model(clips)
+        for module in model.modules():
+            if isinstance(module, ShiftConv3d):
+                module.forward = nn.Conv3d.forward.__get__(module)
+        alone = torch.stack([model(clips[:, :, t : t + 1]) for t in range(4)]).mean(0)
+        torch.testing.assert_close(model(clips), alone)
+    assert not torch.allclose(together, alone, rtol=0.01)

@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from mgexp.models.build import init_weights
 from mgexp.models.resnet import SlowFast, slow_frames, slowfast
+from mgexp.multigrid.batchnorm import group_batchnorm, set_num_groups
 
 
 def build(**changes) -> SlowFast:
@@ -60,3 +62,15 @@ def test_frames_that_alpha_does_not_divide_are_refused():
 def test_arguments_that_make_no_network_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         build(**changes)
+
+
+def test_two_bn_groups_give_the_training_logits_of_two_plain_batches():
+    torch.manual_seed(0)
+    grouped = build(width=8, num_classes=5, dropout=0.0).double()
+    init_weights(grouped, zero_init_final_bn=False)
+    plain = build(width=8, num_classes=5, dropout=0.0).double()
+    plain.load_state_dict(grouped.state_dict())
+    set_num_groups(group_batchnorm(grouped), 2)
+    clips = torch.randn(4, 3, 8, 32, 32, dtype=torch.float64)
+    expected = torch.cat([plain(clips[:2]), plain(clips[2:])])
+    torch.testing.assert_close(grouped(clips), expected)

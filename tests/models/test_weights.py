@@ -10,7 +10,8 @@ from test_names import network
 from torch import nn
 
 from mgexp.errors import InputError
-from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet
+from mgexp.models import names
+from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet, slowfast
 from mgexp.models.weights import fit_weights, named_weights, read_weights, write_weights
 
 OURS = {"blocks.0.conv.weight": torch.arange(6.0).view(2, 3), "blocks.0.norm.bias": torch.ones(2)}
@@ -147,7 +148,38 @@ def test_logits_are_those_of_pyslowfast_with_the_same_weights(golden_name):
         assert logits.argmax().item() == expected["argmax"]
 
 
+@pytest.mark.parametrize(("name", "depth"), [("Slow", 50), ("I3D", 101)])
+def test_pyslowfasts_names_give_the_logits_of_pytorchvideos_network(name, depth):
+    """The witness is pytorchvideo's network with the same tensors under its own names."""
+    from pytorchvideo.models.hub import resnet as hub
+
+    ours = small(name, depth=depth)
+    state = ours.state_dict()
+    rename = names.pyslowfast_names(state.keys())
+    loaded = resnet(TEMPORAL[name], **{**SMALL, "depth": depth}).eval()
+    fit_into(loaded, {rename(key): value for key, value in state.items()}).load_into(loaded)
+    builder = {"I3D": hub.i3d_r50, "Slow": hub.slow_r50}[name]
+    arguments = {"stem_dim_out": 8, "model_num_class": 5, "head_pool": torch.nn.AdaptiveAvgPool3d}
+    if depth != 50:
+        arguments["model_depth"] = depth
+    theirs = builder(**arguments).eval()
+    theirs.load_state_dict(state)
+    clips = torch.randn(2, 3, 8, 45, 45)
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(clips), theirs(clips))
+
+
+def test_the_whole_state_goes_to_pytorchvideos_names_and_back_exactly():
+    ours, loaded = small(), small(seed=1)
+    fit = fit_into(loaded, dict(ours.state_dict()))
+    fit.load_into(loaded)
+    assert (fit.left, fit.missing, fit.unused) == ((), (), ())
+    for name, value in ours.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], value), name
+
+
 def image_network() -> torch.nn.Module:
+    """torchvision's ResNet-50 whose every layer counts."""
     import torchvision
 
     torch.manual_seed(1)
@@ -186,7 +218,10 @@ def test_a_head_of_another_size_is_left_and_named():
     assert fit.left == fit.unused == head
     assert torch.equal(model.state_dict()["blocks.6.proj.weight"], before)
     assert torch.equal(model.blocks[0].conv.weight, ours.blocks[0].conv.weight)
-    assert "2 of the classifier keep their initial values" in fit.summary()
+    assert (
+        "2 of the classifier keep their initial values: the file has no classifier for as many"
+        in fit.summary()
+    )
 
 
 class OwnPositions(torch.nn.Module):
@@ -206,6 +241,18 @@ def test_positions_of_a_network_of_ones_own_are_loaded_as_they_are(tmp_path):
     assert torch.equal(ours.positions, theirs.positions)
     with pytest.raises(InputError, match=r"positions is \(1, 6, 4\) in the file and \(1, 9, 4\)"):
         fit_weights(file, OwnPositions(9))
+
+
+def test_weights_without_a_head_leave_ours():
+    tensors = {name: value for name, value in small().state_dict().items() if "proj" not in name}
+    model = small(seed=1)
+    before = model.blocks[6].proj.weight.clone()
+    fit = fit_into(model, tensors)
+    fit.load_into(model)
+    assert fit.left == ("blocks.6.proj.weight", "blocks.6.proj.bias")
+    assert fit.unused == ()
+    assert torch.equal(model.blocks[6].proj.weight, before)
+    assert torch.equal(model.blocks[0].conv.weight, tensors["blocks.0.conv.weight"])
 
 
 def small_nonlocal() -> torch.nn.Module:
@@ -273,6 +320,30 @@ def test_every_tensor_is_in_the_record(tmp_path):
 def test_another_architecture_is_refused(theirs, ours, message):
     with pytest.raises(InputError, match=message):
         fit_into(small(**ours), dict(small(**theirs).state_dict()))
+
+
+@pytest.mark.parametrize("depth", [50, 101])
+def test_pyslowfasts_names_give_the_logits_of_pytorchvideos_slowfast(depth):
+    from pytorchvideo.models.slowfast import create_slowfast
+
+    arguments = {**SMALL, "depth": depth, "alpha": 4, "beta_inv": 8, "fusion_channel_ratio": 2}
+    torch.manual_seed(0)
+    ours, loaded = (slowfast(fusion_kernel_frames=5, **arguments).eval() for _ in range(2))
+    state = ours.state_dict()
+    rename = names.pyslowfast_names(state.keys())
+    fit_into(loaded, {rename(key): value for key, value in state.items()}).load_into(loaded)
+    theirs = create_slowfast(
+        model_depth=depth,
+        model_num_class=5,
+        dropout_rate=0.0,
+        stem_dim_outs=(8, 1),
+        slowfast_fusion_conv_kernel_size=(5, 1, 1),
+        head_pool=torch.nn.AdaptiveAvgPool3d,
+    ).eval()
+    theirs.load_state_dict(state)
+    clips = torch.randn(1, 3, 8, 45, 45)
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(clips), theirs([clips[:, :, [0, 7]], clips]))
 
 
 @pytest.mark.parametrize("ending", [".safetensors", ".pyth"])

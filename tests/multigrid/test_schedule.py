@@ -364,3 +364,33 @@ def test_base_shapes_are_those_of_the_long_cycle(tmp_path):
     # Two processes share the clips, and the group of the last shape.
     schedule = build_row_schedule(tiny_config(tmp_path), 10_000, 2)
     assert base_shapes(schedule)[-1] == StepShape(8, 32, 2, -2)
+
+
+def test_cosine_warm_up_and_the_square_root_together():
+    """Rates of a transformer's recipe by hand: 20 epochs of 6,400 videos, with the long cycle until epoch 12."""
+    recipe = replace(
+        COSINE,
+        stage_epochs=(0, 12),
+        max_epoch=20,
+        warmup_epochs=2,
+        warmup_start_lr=0.001,
+        base_lr=0.01,
+    )
+    multigrid = replace(ROWS["long"], lr_scaling="sqrt", epoch_factor=1.0)
+    built = build_schedule(recipe, multigrid, 6400)
+
+    def at(epoch, clips):
+        return 0.01 * math.sqrt(clips) * 0.5 * (1 + math.cos(math.pi * epoch / 20))
+
+    # Each of the four shapes has a quarter of the 12 epochs of the baseline. Their clips: 8, 4, 2, 1 times 64.
+    phases = built.phases
+    assert [phase.cycle.base.ratio for phase in phases] == [8, 4, 2, 1, 1]
+    rates = [built.plan_at(phase.start_step).lr for phase in phases[1:]]
+    assert rates == pytest.approx([at(3, 4), at(6, 2), at(9, 1), at(12, 1)])
+    # The rate rises from 0.001, in a straight line over the clips, to the rate at epoch 2 of the stream.
+    after = next(plan for plan in map(built.plan_at, range(built.total_steps)) if plan.epoch >= 2)
+    first, before = built.plan_at(0), built.plan_at(after.step - 1)
+    assert first.lr == 0.001
+    assert (before.lr - first.lr) / before.epoch == pytest.approx(
+        (after.lr - first.lr) / 2, rel=0.02
+    )
