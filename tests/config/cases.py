@@ -64,7 +64,6 @@ class Case:
 
 
 def is_legal(key, value):
-    """Whether the key takes the value."""
     try:
         key.read(value)
     except ValueError:

@@ -70,7 +70,6 @@ def stages_in_order(schedule, _):
 
 
 def recipe_and(schedule):
-    """T and S."""
     return schedule.recipe.frames, schedule.recipe.crop
 
 
@@ -80,7 +79,6 @@ def base_size(full, pair):
 
 
 def of_stage(schedule, stage):
-    """Its phases."""
     return [phase for phase in schedule.phases if phase.stage == stage]
 
 
@@ -97,10 +95,7 @@ def shapes_are_those_of_the_cycles(schedule, _):
             yield f"order of {shapes}"
         legal = [
             sorted(
-                [
-                    s * crop,
-                    *(f * (crop if of_full(multigrid) else s * crop) for f in short(multigrid)),
-                ]
+                [s * crop, *(f * reference(multigrid, s, crop) for f in multigrid.short_factors)]
             )
             for t, s in multigrid.long_factors
             if base_size((frames, crop), (t, s)) == (base.frames, base.crop)
@@ -109,14 +104,9 @@ def shapes_are_those_of_the_cycles(schedule, _):
             yield f"crops of {shapes}, not of {legal}"
 
 
-def of_full(multigrid):
-    """Whether short-cycle crops are relative to the full crop."""
-    return multigrid.short_crops_of == "full"
-
-
-def short(multigrid):
-    """Factors of the short cycle."""
-    return multigrid.short_factors
+def reference(multigrid, spatial, crop):
+    """What short-cycle crops are relative to."""
+    return crop if multigrid.short_crops_of == "full" else spatial * crop
 
 
 def batches_cost_the_same(schedule, _):
@@ -187,9 +177,8 @@ def epochs_are_those_asked_for(schedule, _):
         if any(end != round(end) or end < start for start, end in found):
             yield f"epochs {found}"
         ratios = [shape.ratio for phase in schedule.phases for shape in phase.cycle.shapes]
-        drawn_before = (
-            schedule.recipe.clips * max(ratios) / schedule.num_videos
-        )  # by a straddling batch
+        # By a straddling batch.
+        drawn_before = schedule.recipe.clips * max(ratios) / schedule.num_videos
         if not wanted - 1 - drawn_before <= schedule.total_epochs <= wanted + 0.5 + 1e-6 * wanted:
             yield f"{schedule.total_epochs} epochs, not {wanted}"
         return

@@ -14,108 +14,59 @@ def problems_of(*pairs):
     return cross_problems(load_config(LONG_SHORT, pairs))
 
 
+RELATIVE = (
+    "DATA.TRAIN_JITTER_SCALES_RELATIVE [0.08,1] DATA.TRAIN_JITTER_ASPECT_RELATIVE [0.75,1.3333]"
+)
+TSM = "MODEL.MODEL_NAME TSM RESNET.DEPTH 50 RESNET.WIDTH_PER_GROUP 36"
+STRONG = "AUG.RANDAUGMENT_OPS 1 AUG.RANDAUGMENT_MAGNITUDE 20 AUG.COARSE_STRENGTH 2"
+CHARADES = "DATA.FORMAT charades MODEL.LOSS_FUNC bce_logit"
+
+
 @pytest.mark.parametrize(
     ("pairs", "said"),
     [
         ("MODEL.MODEL_NAME I3D RESNET.DEPTH 18", "RESNET.DEPTH = 18 exists for SlowFast only"),
         ("NONLOCAL.LOCATION [[],[1],[],[]]", "SlowFast has no non-local blocks here"),
+        ("SOLVER.LR_POLICY cosine SOLVER.GAMMA 0.5", "SOLVER.GAMMA = 0.5 is not read"),
+        ("MULTIGRID.CLIP_SECONDS [[8,64,0.1]]", "not read with MULTIGRID.BATCH_RATIO = pixels"),
         (
-            "SOLVER.LR_POLICY cosine SOLVER.GAMMA 0.5",
-            "SOLVER.GAMMA = 0.5 is not read with SOLVER.LR_POLICY = cosine",
-        ),
-        ("MULTIGRID.CLIP_SECONDS [[8,64,0.1]]", "is not read with MULTIGRID.BATCH_RATIO = pixels"),
-        (
-            "MODEL.LOSS_FUNC my_loss MODEL.LABEL_SMOOTHING 0.1",
-            "MODEL.LABEL_SMOOTHING = 0.1 is not read with MODEL.LOSS_FUNC = my_loss, but with cross_entropy",
+            "MODEL.LOSS_FUNC own MODEL.LABEL_SMOOTHING 0.1",
+            "MODEL.LABEL_SMOOTHING = 0.1 is not read",
         ),
         (
             "SOLVER.BASE_LR 1e-3 SOLVER.WARMUP_START_LR 0.01",
-            "SOLVER.WARMUP_START_LR = 0.01 is above SOLVER.BASE_LR = 0.001: a warm-up rises",
+            "SOLVER.WARMUP_START_LR = 0.01 is above",
         ),
-        (
-            "MODEL.MODEL_NAME TSM RESNET.DEPTH 50 RESNET.WIDTH_PER_GROUP 36",
-            "RESNET.WIDTH_PER_GROUP = 36 does not divide by 8",
-        ),
+        (TSM, "RESNET.WIDTH_PER_GROUP = 36 does not divide by 8"),
         ("RESNET.WIDTH_PER_GROUP 36", "RESNET.WIDTH_PER_GROUP = 36 is not a multiple of"),
-        (
-            "TRAIN.COMPILE default TRAIN.ACTIVATION_CHECKPOINTING True",
-            "torch cannot compile blocks that are computed twice",
-        ),
+        ("TRAIN.COMPILE default TRAIN.ACTIVATION_CHECKPOINTING True", "torch cannot compile"),
         ("DATA.TRAIN_CROP_SIZE 80", "less than DATA.TRAIN_CROP_SIZE = 80"),
-        (
-            "DATA.TRAIN_JITTER_SCALES_RELATIVE [0.08,1.0]",
-            "DATA.TRAIN_JITTER_SCALES_RELATIVE = [0.08, 1.0] and DATA.TRAIN_JITTER_ASPECT_RELATIVE = []",
-        ),
-        (
-            "DATA.TRAIN_JITTER_SCALES_RELATIVE [0.08,1] DATA.TRAIN_JITTER_ASPECT_RELATIVE [0.75,1.3333] "
-            "DATA.INV_UNIFORM_SAMPLE True",
-            "DATA.INV_UNIFORM_SAMPLE = True is not read with DATA.TRAIN_JITTER_SCALES_RELATIVE",
-        ),
+        ("DATA.TRAIN_JITTER_SCALES_RELATIVE [0.08,1.0]", "DATA.TRAIN_JITTER_ASPECT_RELATIVE = []"),
+        (f"{RELATIVE} DATA.INV_UNIFORM_SAMPLE True", "DATA.INV_UNIFORM_SAMPLE = True is not read"),
         ("TEST.FRAME_ORDER shuffled", "add TRAIN.ENABLE False"),
         ("SOLVER.WARMUP_EPOCHS 12", "SOLVER.WARMUP_EPOCHS = 12 is not less than"),
-        (
-            "SOLVER.STEPS [0,5,12]",
-            "SOLVER.STEPS = [0.0, 5.0, 12.0] does not end before SOLVER.MAX_EPOCH = ",
-        ),
+        ("SOLVER.STEPS [0,5,12]", "SOLVER.STEPS = [0.0, 5.0, 12.0] does not end before"),
         ("SOLVER.MOMENTUM 0", "SOLVER.NESTEROV needs SOLVER.MOMENTUM > 0"),
-        (
-            "DATA.FORMAT charades DATA.CLASSES a.txt MODEL.LOSS_FUNC bce_logit",
-            "DATA.CLASSES = a.txt is not read",
-        ),
+        (f"{CHARADES} DATA.CLASSES a.txt", "DATA.CLASSES = a.txt is not read"),
         ("DATA.FORMAT charades", "charades have many labels and need bce_logit"),
         (
             "DATA.FORMAT rawframes MODEL.LOSS_FUNC bce_logit",
-            "MODEL.LOSS_FUNC = bce_logit with DATA.FORMAT = rawframes",
+            "LOSS_FUNC = bce_logit with DATA.FORMAT",
         ),
-        (
-            "DATA.FORMAT folders",
-            "DATA.PATH_PREFIX = data/quickstart is not read with DATA.FORMAT = folders, but with list, ",
-        ),
-        (
-            "DATA.VAL_LIST val_{fold}.csv",
-            "DATA.VAL_LIST = val_{fold}.csv with DATA.NUM_FOLDS = 0: lists have {fold} in their names where",
-        ),
-        (
-            "DATA.NUM_FOLDS 5 DATA.TRAIN_LIST train_{fold}.csv",
-            "DATA.VAL_LIST = data/quickstart/val.csv with DATA.NUM_FOLDS = 5: lists have {fold} in their names",
-        ),
+        ("DATA.FORMAT folders", "DATA.PATH_PREFIX = data/quickstart is not read"),
+        ("DATA.VAL_LIST val_{fold}.csv", "DATA.VAL_LIST = val_{fold}.csv with DATA.NUM_FOLDS = 0"),
+        ("DATA.NUM_FOLDS 5 DATA.TRAIN_LIST train_{fold}.csv", "val.csv with DATA.NUM_FOLDS = 5"),
         ("DATA.FORMAT hmdb51", "split files of hmdb51 have the videos of both"),
-        (
-            "MULTIGRID.NOISE_SCALE 40",
-            "MULTIGRID.NOISE_SCALE = 40.0 is not read with MULTIGRID.LR_SCALING = linear, but with noise: leave "
-            "it at 0.0",
-        ),
+        ("MULTIGRID.NOISE_SCALE 40", "MULTIGRID.NOISE_SCALE = 40.0 is not read"),
         ("SOLVER.STEPS [0]", "MULTIGRID.LONG_CYCLE needs at least two stages"),
-        (
-            "SOLVER.TRUST_COEFFICIENT 0.02",
-            "SOLVER.TRUST_COEFFICIENT = 0.02 is not read with SOLVER.OPTIMIZING_METHOD = sgd, but with "
-            "lars: leave it at 0.001",
-        ),
-        (
-            "SOLVER.BETAS [0.9,0.99] SOLVER.OPTIMIZING_METHOD lars",
-            "with adamw, lamb, pmd_lamb",
-        ),
-        (
-            "AUG.RANDAUGMENT_MAGNITUDE 15",
-            "AUG.RANDAUGMENT_MAGNITUDE = 15 is not read with AUG.RANDAUGMENT_OPS = 0: leave it at 9",
-        ),
-        (
-            "AUG.RE_PROB 0.25 DATA.MEAN [115,115,115]",
-            "AUG.RE_PROB = 0.25 paints with DATA.MEAN = [115.0, 115.0, 115.0]",
-        ),
+        ("SOLVER.TRUST_COEFFICIENT 0.02", "SOLVER.TRUST_COEFFICIENT = 0.02 is not read"),
+        ("SOLVER.BETAS [0.9,0.99] SOLVER.OPTIMIZING_METHOD lars", "with adamw, lamb, pmd_lamb"),
+        ("AUG.RANDAUGMENT_MAGNITUDE 15", "AUG.RANDAUGMENT_MAGNITUDE = 15 is not read"),
+        ("AUG.RE_PROB 0.25 DATA.MEAN [115,115,115]", "AUG.RE_PROB = 0.25 paints with DATA.MEAN"),
         ("AUG.COARSE_STRENGTH 0.5", "AUG.COARSE_STRENGTH = 0.5 is not read"),
-        (
-            "AUG.COLOR_JITTER 0.6 AUG.COARSE_STRENGTH 2",
-            "AUG.COLOR_JITTER = 0.6 times AUG.COARSE_STRENGTH = 2 is 1.2 for the coarsest clips",
-        ),
-        (
-            "AUG.RE_PROB 0.75 AUG.COARSE_STRENGTH 2",
-            "AUG.RE_PROB = 0.75 times AUG.COARSE_STRENGTH = 2 is 1.5",
-        ),
-        (
-            "AUG.RANDAUGMENT_OPS 1 AUG.RANDAUGMENT_MAGNITUDE 20 AUG.COARSE_STRENGTH 2",
-            "AUG.RANDAUGMENT_MAGNITUDE = 20 times AUG.COARSE_STRENGTH = 2 is 40",
-        ),
+        ("AUG.COLOR_JITTER 0.6 AUG.COARSE_STRENGTH 2", "AUG.COARSE_STRENGTH = 2 is 1.2"),
+        ("AUG.RE_PROB 0.75 AUG.COARSE_STRENGTH 2", "AUG.COARSE_STRENGTH = 2 is 1.5"),
+        (STRONG, "AUG.RANDAUGMENT_MAGNITUDE = 20 times AUG.COARSE_STRENGTH = 2 is 40"),
     ],
 )
 def test_keys_that_contradict_each_other_are_one_problem(pairs, said):
@@ -131,15 +82,14 @@ def test_keys_that_contradict_each_other_are_one_problem(pairs, said):
         "DATA.NUM_FOLDS 5 DATA.TRAIN_LIST train_{fold}.csv DATA.VAL_LIST val_{fold}.csv",
         "SOLVER.MOMENTUM 0 SOLVER.NESTEROV False",
         "SOLVER.BASE_LR 1e-3 SOLVER.WARMUP_START_LR 0.01 SOLVER.WARMUP_EPOCHS 0",
-        "DATA.FORMAT charades MODEL.LOSS_FUNC bce_logit EXPECTED [['map',38.9,0.5]]",
+        f"{CHARADES} EXPECTED [['map',38.9,0.5]]",
         "DATA.FORMAT hmdb51 DATA.VAL_LIST data/quickstart/train.csv",
         "SOLVER.STEPS [0] MULTIGRID.LONG_CYCLE False",
         "SOLVER.STEPS [0] MULTIGRID.FINE_TUNING False",
         "MODEL.MODEL_NAME I3D RESNET.DEPTH 50 RESNET.WIDTH_PER_GROUP 36",
         "MODEL.MODEL_NAME I3D RESNET.DEPTH 50 NONLOCAL.LOCATION [[],[1],[],[]]",
         "DATA.TRAIN_CROP_SIZE 64",
-        "DATA.TRAIN_JITTER_SCALES_RELATIVE [0.08,1] DATA.TRAIN_JITTER_ASPECT_RELATIVE [0.75,1.3333] "
-        "DATA.TRAIN_CROP_SIZE 80",
+        f"{RELATIVE} DATA.TRAIN_CROP_SIZE 80",
         "SOLVER.LR_POLICY cosine SOLVER.COSINE_AFTER_WARMUP True SOLVER.COSINE_END_LR 1e-6",
         "SOLVER.OPTIMIZING_METHOD lars SOLVER.TRUST_COEFFICIENT 0.02 SOLVER.MOMENTUM 0.8",
         "SOLVER.OPTIMIZING_METHOD pmd_lamb SOLVER.PMD_PERIOD 100 SOLVER.PMD_CURVE linear SOLVER.EPS 1e-8",

@@ -1,15 +1,11 @@
 """The rows of experiments/: each differs from its control in what it is about, and makes a small smoke run."""
 
-import re
-from dataclasses import replace
-
 import pytest
 from tiny import EXPERIMENTS, ROWS
 
 from mgexp.config.check import cross_problems
 from mgexp.config.load import flatten, load_config, smoke
-from mgexp.errors import InputError
-from mgexp.train.setup import build_row_schedule, build_split_problems
+from mgexp.train.setup import build_row_schedule
 
 NUM_VIDEOS = 1500  # the quickstart's
 AUGMENTED = {"AUG.COLOR_JITTER": 0.4, "AUG.RE_PROB": 0.25}
@@ -17,12 +13,10 @@ METHODS = ("sgd", "lars", "lamb", "pmd_lamb")
 
 
 def config(name):
-    """The configuration of a row."""
     return load_config(EXPERIMENTS / f"{name}.yaml")
 
 
 def values(name):
-    """Every key of a row."""
     return dict(flatten(config(name)))
 
 
@@ -30,34 +24,6 @@ def changed(name, parent):
     """Keys, and their values, in which a row differs from another, but for its name."""
     found, before = values(name), values(parent)
     return {key: found[key] for key in found if key != "ROW" and found[key] != before[key]}
-
-
-@pytest.mark.parametrize("num_processes", [32, 64])
-@pytest.mark.parametrize("name", ["k400_vit_b/long_short", "k400_mvit_v2_s/long"])
-def test_a_transformer_on_many_gpus_runs_as_the_message_says(name, num_processes):
-    cfg = config(f"transformers/{name}")
-    with pytest.raises(InputError, match=f"does not divide over {num_processes}") as caught:
-        build_row_schedule(cfg, NUM_VIDEOS, num_processes)
-    clips, fewer = re.search(
-        r"set TRAIN.BATCH_SIZE (\d+), .* take (\d+) proc", str(caught.value)
-    ).groups()
-    assert (clips, fewer) == (f"{8 * num_processes}", "8")
-    larger = replace(cfg, TRAIN=replace(cfg.TRAIN, BATCH_SIZE=int(clips)))
-    for one, processes in ((larger, num_processes), (cfg, int(fewer))):
-        # Mixup needs an even number of clips in each process.
-        schedule = build_row_schedule(one, 10**6, processes)
-        assert build_split_problems(one, schedule) == []
-
-
-def test_the_parts_that_a_comment_advises_for_one_gpu_are_possible():
-    text = (EXPERIMENTS / "base/kinetics_slowfast_8x8_one_gpu.yaml").read_text(encoding="utf-8")
-    max_clips = int(re.search(r"set TRAIN.MAX_CLIPS_PER_GPU (\d+)", text)[1])
-    cfg = config("one_gpu/k400_slowfast_8x8_r50/long_short")
-    cut = replace(cfg, TRAIN=replace(cfg.TRAIN, MAX_CLIPS_PER_GPU=max_clips))
-    assert build_split_problems(cut, build_row_schedule(cut, 10**6)) == []
-
-
-# --- smoke runs
 
 
 def test_smoke_changes_only_videos_width_and_the_verdict():
@@ -76,7 +42,6 @@ def test_smoke_changes_only_videos_width_and_the_verdict():
 
 
 def sizes_of(phase):
-    """The stage of a phase and the sizes of its clips."""
     return phase.stage, {(shape.frames, shape.crop) for shape in phase.cycle.shapes}
 
 
@@ -118,36 +83,19 @@ def test_smoke_keeps_pairs_of_channels_that_rotary_positions_turn(channels, fewe
 # --- quickstart/budget: the FLOPs of a row of multigrid, the baseline's recipe but for its length
 
 
-FLOPS = {
-    "baseline": 18533560320000,
-    "long": 10861327245312,
-    "long_short": 8860741555200,
-}
+FLOPS = {"baseline": 18533560320000, "long": 10861327245312, "long_short": 8860741555200}
 """Of training, as counted in runs of these rows."""
 
 
 @pytest.mark.parametrize("row", ["long", "long_short"])
-def test_a_budget_is_the_flops_of_its_row_within_one_step(row):
-    baseline, budget = (
-        load_config(EXPERIMENTS / "quickstart" / f"{n}.yaml")
-        for n in ("baseline", f"budget/as_{row}")
-    )
-    steps = [build_row_schedule(cfg, NUM_VIDEOS).total_steps for cfg in (baseline, budget)]
+def test_a_budget_is_the_flops_of_its_row_within_one_step_and_has_stages_as_the_baseline(row):
+    rows = [config(f"quickstart/{name}") for name in ("baseline", f"budget/as_{row}")]
+    steps = [build_row_schedule(cfg, NUM_VIDEOS).total_steps for cfg in rows]
     assert abs(steps[1] - steps[0] * FLOPS[row] / FLOPS["baseline"]) <= 1
-
-
-@pytest.mark.parametrize("row", ["long", "long_short"])
-def test_stages_and_warm_up_have_the_share_that_they_have_in_the_baseline(row):
-    baseline, budget = (
-        load_config(EXPERIMENTS / "quickstart" / f"{n}.yaml").SOLVER
-        for n in ("baseline", f"budget/as_{row}")
-    )
+    baseline, budget = (cfg.SOLVER for cfg in rows)
     share = budget.MAX_EPOCH / baseline.MAX_EPOCH
     wanted = [share * epoch for epoch in (*baseline.STEPS, baseline.WARMUP_EPOCHS)]
     assert [*budget.STEPS, budget.WARMUP_EPOCHS] == pytest.approx(wanted, abs=1e-3)
-
-
-# --- rows and their controls
 
 
 BY_SHAPE = "beyond/augmentation_by_shape"

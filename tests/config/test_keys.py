@@ -1,13 +1,14 @@
-"""Every key: a legal default, a source, and an effect somewhere in the code."""
+"""Every key: a legal default, an effect somewhere in the code, and its place in the list and on the page."""
 
 import ast
-from pathlib import Path
 
 import pytest
+from tiny import ROOT
 
+from mgexp.config.key_list import keys_page, listed_keys
 from mgexp.config.keys import BY_NAME, KEYS
+from mgexp.errors import InputError
 
-ROOT = Path(__file__).parents[2]
 CODE = [
     path
     for folder in ("mgexp", "tools")
@@ -47,12 +48,24 @@ def test_every_key_is_read_outside_of_the_configuration():
 
 def test_default_factors_are_those_of_the_paper():
     half_area = pytest.approx(2**-0.5)
-    assert BY_NAME["MULTIGRID.LONG_CYCLE_FACTORS"].default == (
-        (0.25, half_area),
-        (0.5, half_area),
-        (0.5, 1.0),
-        (1.0, 1.0),
-    )
+    long = ((0.25, half_area), (0.5, half_area), (0.5, 1.0), (1.0, 1.0))
+    assert BY_NAME["MULTIGRID.LONG_CYCLE_FACTORS"].default == long
     assert BY_NAME["MULTIGRID.SHORT_CYCLE_FACTORS"].default == (0.5, half_area)
     assert BY_NAME["MULTIGRID.EPOCH_FACTOR"].default == 1.5
     assert BY_NAME["MULTIGRID.BN_BASE_SIZE"].default == 8
+
+
+def test_the_whole_list_has_every_key_and_fits_a_terminal():
+    text = listed_keys()
+    assert [key.name for key in KEYS if f"  {key.name} = " not in text] == []
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_a_section_that_does_not_exist_is_refused_with_those_that_do():
+    with pytest.raises(InputError, match=r"--list-keys solvr: .* there are .*SOLVER"):
+        listed_keys("solvr")
+
+
+def test_the_page_is_current():
+    page = (ROOT / "docs" / "keys.md").read_text(encoding="utf-8")
+    assert page == keys_page(), "run: python -m mgexp.config.key_list > docs/keys.md"

@@ -3,21 +3,16 @@
 from pathlib import Path
 
 import pytest
-import yaml
 from tiny import EXPERIMENTS
 
 from mgexp.config.check import differing_keys
 from mgexp.config.keys import BY_NAME, KEYS
-from mgexp.config.load import config_of, experiment_name, flatten, load_config, read_config, to_yaml
+from mgexp.config.load import config_of, experiment_name, flatten, load_config, read_config
 from mgexp.errors import InputError
-
-YAMLS = sorted(path for path in EXPERIMENTS.rglob("*.yaml") if path.name != "study.yaml")
 
 
 @pytest.fixture
 def write(tmp_path):
-    """Writes a YAML file and returns its path."""
-
     def write_file(text, name="row.yaml"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -29,12 +24,10 @@ def write(tmp_path):
 
 @pytest.fixture
 def empty(write):
-    """A file that sets nothing."""
     return write("{}")
 
 
 def only_problem(path, *pairs):
-    """The one problem of a configuration."""
     with pytest.raises(InputError) as caught:
         load_config(path, pairs)
     (problem,) = caught.value.problems
@@ -42,7 +35,6 @@ def only_problem(path, *pairs):
 
 
 def value_of(path, name, *pairs):
-    """The value of a key of a configuration without problems."""
     return dict(flatten(load_config(path, pairs)))[name]
 
 
@@ -189,9 +181,6 @@ def test_a_file_of_an_earlier_version_is_read_and_is_the_same_recipe(write):
         ("MULTIGRID.GRANULARITY", "day", "it takes one of step, epoch"),
         ("EXPECTED", "[['top1', 90]]", "has ['top1', 90] where 3 values belong"),
         ("EXPECTED", "[['mean', 90, 1]]", "it takes metrics top1, top5 or map"),
-        ("AUG.RANDAUGMENT_OPS", "-1", "= -1 is not allowed; it takes 0 to 100"),
-        ("AUG.RANDAUGMENT_MAGNITUDE", "31", "= 31 is not allowed; it takes 0 to 30"),
-        ("AUG.RE_PROB", "25", "= 25 is not allowed; it takes 0 to 1"),
     ],
 )
 def test_wrong_value_is_said_with_key_value_and_what_it_takes(empty, name, text, said):
@@ -248,28 +237,12 @@ def test_all_problems_are_in_one_error(write):
     assert "6 problems" in str(caught.value)
 
 
-# --- frozen, and written
-
-
 def test_configuration_cannot_be_edited(empty):
     cfg = load_config(empty)
     with pytest.raises(AttributeError):
         cfg.ROW = "other"
     with pytest.raises(AttributeError):
         cfg.SOLVER.BASE_LR = 1.0
-
-
-def test_values_are_immutable_and_are_read_back_as_they_were_written(tmp_path):
-    """One file of each folder of experiments."""
-    for path in {path.parent: path for path in YAMLS}.values():
-        cfg = load_config(path, ["SOLVER.WEIGHT_DECAY", "1e-6", "DATA.PATH_LABEL_SEPARATOR", " "])
-        for name, value in flatten(cfg):
-            hash(value)  # a list inside would raise
-            assert isinstance(value, bool | int | float | str | tuple), (path, name)
-        copy = tmp_path / "config.yaml"
-        copy.write_text(to_yaml(cfg))
-        assert load_config(copy) == cfg, path
-        assert yaml.safe_load(copy.read_text())["SOLVER"]["STEPS"] == list(cfg.SOLVER.STEPS), path
 
 
 def test_config_of_and_flatten_are_inverse(empty):

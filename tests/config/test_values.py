@@ -2,10 +2,9 @@
 
 import os
 import time
-import warnings
-from pathlib import Path
 
 import pytest
+from tiny import EXPERIMENTS
 
 from mgexp.config.load import load_config, read_config
 from mgexp.config.values import MAX_YAML_CHARS, from_text, parse_yaml
@@ -17,7 +16,6 @@ LAUGHS = "\n".join(
 
 
 def problem(tmp_path, text, name="row.yaml"):
-    """The one problem of a file."""
     path = tmp_path / name
     path.write_text(text)
     with pytest.raises(InputError) as caught:
@@ -96,7 +94,7 @@ def test_merge_keys_within_the_file_work():
     assert parse_yaml("{<<: {a: 1}, b: 2}") == {"a": 1, "b": 2}
 
 
-ROW = Path(__file__).parents[2] / "experiments" / "quickstart" / "long_short.yaml"
+ROW = EXPERIMENTS / "quickstart" / "long_short.yaml"
 
 
 @pytest.mark.parametrize(
@@ -110,21 +108,13 @@ ROW = Path(__file__).parents[2] / "experiments" / "quickstart" / "long_short.yam
         ("SOLVER.BASE_LR", "1e400", "is not finite"),
         ("SOLVER.STEPS", str(list(range(1001))), "is a list of more than 1000 values"),
         ("SOLVER.STEPS", "[" * 9999, "is not a list"),
-        ("SOLVER.STEPS", "-" * 9999 + "1", "is not a list"),
         ("SOLVER.STEPS", "{[]: 1}", "is not a list"),
-        ("SOLVER.STEPS", "2024-13-45", "is not a list"),
         ("SOLVER.STEPS", "!!bool maybe", "is not a list"),
         ("DATA.TRAIN_LIST", "a\x00b", "'a\\x00b' holds control characters"),
         ("DATA.TRAIN_LIST", "\x1b[2J", "holds control characters"),
         ("DATA.PATH_PREFIX", "\udcff", "or bytes that are no UTF-8"),
         ("ROW", "a\nb", "holds control characters"),
-        ("MODEL.NUM_CLASSES", "10000000", "it takes 1 to 1,000,000"),
-        ("TRAIN.NUM_EVALUATIONS", "1000000000", "it takes 1 to 10,000"),
-        ("DATA.TRAIN_JITTER_SCALES", "[1, 100000]", "max <= 10,000"),
-        ("SOLVER.MAX_EPOCH", "1e-9", "it takes 0.000001 or more"),
         ("SOLVER.BASE_LR", "1.7e308", "it takes more than 0, at most 1e38"),
-        ("SOLVER.WARMUP_START_LR", "1e308", "it takes 0 to 1e38"),
-        ("MULTIGRID.EPOCH_FACTOR", "1e300", "it takes 0.000001 to 1,000,000"),
         ("WANDB.PROJECT", "../other", "it takes 1 to 128 letters, digits, _, - and ."),
         ("WANDB.ENTITY", "a b", "or nothing"),
     ],
@@ -137,12 +127,6 @@ def test_an_odd_value_is_one_short_message_at_once(name, text, said):
     assert said in told
     assert told.isprintable()
     assert len(told) < 600
-
-
-def test_what_python_thinks_of_a_text_is_not_said():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert from_text("'C:\\data'") == "C:\\data"
 
 
 @pytest.mark.parametrize("text", ["x" * 20_000, "[1, 2", "&a [*a]"])

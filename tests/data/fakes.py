@@ -4,6 +4,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from mgexp.data.clips import TrainingClips
 from mgexp.data.crops import RelativeCrop, SquareCrop
@@ -66,3 +67,10 @@ class FakeRequest:
     crop: int = 32
     stride_range: tuple[int, int] | None = (2, 8)
     seed: tuple[int, int] = (0, 0)
+
+
+class Pinned(torch.Tensor):
+    """Stands in for page-locked memory, which needs an accelerator."""
+
+    def pin_memory(self):
+        return f"pinned {self.dtype}"

@@ -33,7 +33,6 @@ def names_and_labels(root, videos):
 
 
 def the_problem_of(read):
-    """The one problem of the InputError that a call raises."""
     with pytest.raises(InputError) as caught:
         read()
     (problem,) = caught.value.problems
@@ -41,7 +40,6 @@ def the_problem_of(read):
 
 
 def the_problem(videos):
-    """The one problem of a list."""
     (problem,) = videos.problems
     return problem
 

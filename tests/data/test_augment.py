@@ -1,6 +1,5 @@
 """What augmentation does to the pixels of a clip: against numbers by hand and torchvision's functions."""
 
-import pickle
 from itertools import permutations
 
 import numpy as np
@@ -21,15 +20,9 @@ ALL = {"randaugment_ops": 2, "color_jitter": 0.4, "erasing_share": 0.5}
 
 
 def augment(**changes):
-    off = {
-        "randaugment_ops": 0,
-        "randaugment_magnitude": 9,
-        "color_jitter": 0.0,
-        "erasing_share": 0.0,
-        "erased": ERASED,
-        "full": (16, 64),
-    }
-    return Augment(**(off | changes))
+    off = {"randaugment_ops": 0, "color_jitter": 0.0, "erasing_share": 0.0}
+    plain = {"randaugment_magnitude": 9, "erased": ERASED, "full": (16, 64)}
+    return Augment(**(off | plain | changes))
 
 
 def random_clip(frames=4, crop=32):
@@ -61,14 +54,6 @@ def test_frames_that_are_alike_stay_alike(parts):
         assert all(torch.equal(first, other) for other in others)
 
 
-@pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS)
-def test_most_clips_change(parts):
-    clip = random_clip()
-    same = [torch.equal(changed(clip, seed, **parts), clip) for seed in range(40)]
-    # Of RandAugment's 14 operations some may do nothing: Identity, and Solarize above 178.
-    assert sum(same) < 5
-
-
 @pytest.mark.parametrize(("frames", "crop"), [(1, 16), (4, 16), (2, 79), (8, 112)])
 def test_every_shape_stays_what_it_is(frames, crop):
     clip = random_clip(frames, crop)
@@ -94,25 +79,10 @@ def test_the_seed_alone_decides():
     assert all(torch.equal(*pair) for pair in zip(first, reversed(again), strict=True))
 
 
-@pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS)
-def test_another_seed_gives_another_clip(parts):
-    clip = random_clip()
-    found = {changed(clip, seed, **parts).numpy().tobytes() for seed in range(20)}
-    assert len(found) > 10
-
-
 def test_the_generator_of_torch_is_left_as_it_was():
     before = torch.get_rng_state()
     changed(random_clip(), **ALL)
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_a_copy_in_another_process_does_the_same():
-    used, clip = augment(**ALL), random_clip()
-    used(clip, 0)
-    copy = pickle.loads(pickle.dumps(used))
-    assert copy == used
-    assert torch.equal(copy(clip, 5), changed(clip, 5, **ALL))
 
 
 # Magnitude 9 of 30 by hand: 30 * 9 / 30 degrees, factors 1 ± 0.9 * 9 / 30, 8 − 4 * 9 / 30 = 6.8 bits.
@@ -170,18 +140,6 @@ def test_jitter_draws_each_factor_from_the_same_range(monkeypatch):
             planes = step(planes, 1.4)
         wanted.append(planes.permute(0, 2, 3, 1))
     assert any(torch.equal(out, one) for one in wanted)
-
-
-def test_jitter_of_a_grey_clip_is_its_brightness():
-    """Contrast and saturation leave one grey as it is: what remains is uniform in 100 ± 40, in whole levels."""
-    grey = torch.full((2, 16, 16, 3), 100, dtype=torch.uint8)
-    levels = []
-    for seed in range(300):
-        out = changed(grey, seed, color_jitter=0.4)
-        assert out.amax() - out.amin() <= 1
-        levels.append(int(out[0, 0, 0, 0]))
-    assert 57 <= min(levels) < 63
-    assert 137 < max(levels) <= 140
 
 
 def test_erasing_paints_one_rectangle_in_all_frames():

@@ -1,17 +1,14 @@
 """Augmentation of training clips: after all other draws, the same in any process; never of views."""
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from fakes import FakeRequest, fake_frames, opener_of, training_clips_of
 from tiny import data_keys, tiny_config
-from torch.utils.data import DataLoader
 
 from mgexp.data.augment import Augment
-from mgexp.data.batches import collate
 from mgexp.data.crops import RelativeCrop, SquareCrop
 from mgexp.data.lists import build_list
 from mgexp.data.loader import build_training_clips, build_view_loader
@@ -67,13 +64,6 @@ def test_what_is_augmented_is_the_crop():
     assert not any(frames.any() for frames in shown)
 
 
-def test_the_same_request_gives_the_same_clip_whatever_came_before():
-    wanted = frames_of(training_clips(AUGMENT))
-    clips = training_clips(AUGMENT)
-    found = [clips[FakeRequest(seed=(3, position))].frames for position in reversed(range(20))]
-    assert equal(found[::-1], wanted)
-
-
 def test_coarse_clips_have_the_strength_of_their_shape():
     """2 of 8 frames at half the full crop: a sixteenth of the pixels, so 0 + 1/16 of the strengths."""
     by_shape = training_clips(replace(AUGMENT, full=(8, 64), coarse_strength=0.0))
@@ -82,39 +72,15 @@ def test_coarse_clips_have_the_strength_of_their_shape():
     assert equal([by_shape[r].frames for r in requests], [weak[r].frames for r in requests])
 
 
-def test_a_replaced_video_is_augmented_as_a_function_of_the_position():
-    clips = partial(training_clips, broken=("0.mp4",))
-    assert equal(frames_of(clips(AUGMENT)), frames_of(clips(AUGMENT)))
-    assert not equal(frames_of(clips(AUGMENT)), frames_of(clips(None)))
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_workers_change_nothing(workers):
-    requests = [
-        [FakeRequest(seed=(3, position), frames=frames, crop=crop) for position in range(4)]
-        for frames, crop in [(2, 16), (4, 32)]
-    ]
-
-    def load(num_workers):
-        clips = training_clips(AUGMENT)
-        loader = DataLoader(
-            clips, batch_sampler=requests, collate_fn=collate, num_workers=num_workers
-        )
-        return [batch.clips for batch in loader]
-
-    assert equal(load(workers), load(0))
-
-
-def test_by_default_there_is_no_augmentation(tmp_path):
-    clips = build_training_clips(tiny_config(tmp_path), [], PyavReader)
-    assert (clips.augment, clips.crops) == (None, SquareCrop((32, 40), 32))
-
-
 @pytest.mark.parametrize(
     ("keys", "wanted"),
     [
+        ({}, None),
         ({"AUG.RANDAUGMENT_OPS": 1}, Augment(1, 9, 0.0, 0.0, GREY, full=(8, 32))),
-        ({"AUG.COLOR_JITTER": 0.4}, Augment(0, 9, 0.4, 0.0, GREY, full=(8, 32))),
+        (
+            {"AUG.COLOR_JITTER": 0.4, "AUG.COARSE_STRENGTH": 0.5},
+            Augment(0, 9, 0.4, 0.0, GREY, full=(8, 32), coarse_strength=0.5),
+        ),
         (
             {"AUG.RE_PROB": 0.25, "DATA.MEAN": [0.0, 0.5, 1.0]},
             Augment(0, 9, 0.0, 0.25, (0, 128, 255), full=(8, 32)),
@@ -131,20 +97,19 @@ def test_keys_become_the_augmentation(keys, wanted, tmp_path):
     assert clips.augment == wanted
 
 
-def test_the_strength_of_coarse_clips_is_a_key(tmp_path):
-    cfg = tiny_config(tmp_path, {"AUG.COLOR_JITTER": 0.4, "AUG.COARSE_STRENGTH": 0.5})
-    clips = build_training_clips(cfg, [], PyavReader)
-    assert clips.augment.factor(8, 32) == 1
-    assert clips.augment.factor(2, 16) == 0.5 + 0.5 / 16
-
-
-def test_keys_become_crops_of_a_random_area(tmp_path):
-    keys = {
-        "DATA.TRAIN_JITTER_SCALES_RELATIVE": [0.08, 1.0],
-        "DATA.TRAIN_JITTER_ASPECT_RELATIVE": [0.75, 1.3333],
-    }
-    clips = build_training_clips(tiny_config(tmp_path, keys), [], PyavReader)
-    assert clips.crops == RelativeCrop((0.08, 1.0), (0.75, 1.3333), 40, 32)
+@pytest.mark.parametrize(
+    ("keys", "wanted"),
+    [
+        ({}, SquareCrop((32, 40), 32)),
+        (
+            {"SCALES_RELATIVE": [0.08, 1.0], "ASPECT_RELATIVE": [0.75, 1.3333]},
+            RelativeCrop((0.08, 1.0), (0.75, 1.3333), 40, 32),
+        ),
+    ],
+)
+def test_keys_become_crops(keys, wanted, tmp_path):
+    cfg = tiny_config(tmp_path, {f"DATA.TRAIN_JITTER_{key}": value for key, value in keys.items()})
+    assert build_training_clips(cfg, [], PyavReader).crops == wanted
 
 
 @pytest.mark.parametrize("full_protocol", [False, True])

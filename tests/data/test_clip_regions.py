@@ -177,13 +177,3 @@ def test_resizing_agrees_with_pillow(num_frames, side, crop):
         region = Image.fromarray(source[:side, 7 : 7 + side])
         theirs = np.asarray(region.resize((crop, crop), Image.Resampling.BILINEAR))
         assert abs(ours.astype(int) - theirs.astype(int)).max() <= 1  # rounding
-
-
-@pytest.mark.parametrize("num_frames", [1, 4])
-@pytest.mark.parametrize("crop", [16, 32])
-def test_clips_are_contiguous_uint8(num_frames, crop):
-    frames = torch.from_numpy(random_frames(num_frames, 64, 80))
-    clip = resize(frames[:, 1:33, 2:34], crop)
-    assert clip.dtype == torch.uint8
-    assert clip.shape == (num_frames, crop, crop, 3)
-    assert clip.is_contiguous()

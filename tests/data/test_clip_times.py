@@ -61,21 +61,6 @@ def test_a_clip_longer_than_the_video_starts_at_zero():
     np.testing.assert_allclose(times, [0, 8 * GRID, 16 * GRID, 24 * GRID, 32 * GRID])
 
 
-# 2 seconds are 60 grid frames, of which 4 frames with stride 8 span 25: 35 are left.
-@pytest.mark.parametrize(
-    ("view", "num_views", "grid_frames"),
-    [
-        (0, 1, [17.5, 25.5, 33.5, 41.5]),
-        (0, 3, [0, 8, 16, 24]),
-        (1, 3, [17.5, 25.5, 33.5, 41.5]),
-        (2, 3, [35, 43, 51, 59]),
-    ],
-)
-def test_views_of_two_seconds(view, num_views, grid_frames):
-    times = view_times(2.0, 4, 8, 30, view, num_views)
-    np.testing.assert_allclose(times, np.array(grid_frames) * GRID)
-
-
 def test_ten_views_of_ten_seconds_start_every_27_frames():
     # 300 grid frames - (7 * 8 + 1) = 243 = 9 * 27
     starts = [view_times(10.0, 8, 8, 30, view, 10)[0] for view in range(10)]
@@ -87,10 +72,6 @@ def test_ten_views_of_ten_seconds_start_every_27_frames():
 def test_all_views_of_a_short_video_start_at_zero():
     starts = [view_times(0.5, 4, 8, 30, view, 10)[0] for view in range(10)]
     assert starts == [0.0] * 10
-
-
-def test_segments_are_seen_in_their_middle_without_a_generator():
-    np.testing.assert_allclose(segment_times(2.0, 4), [0.25, 0.75, 1.25, 1.75])
 
 
 def test_random_segment_times_are_uniform_and_independent_within_their_segment():

@@ -24,7 +24,6 @@ def root(tmp_path):
 
 
 def config(tmp_path, root, lines, **more):
-    """The tiny row with a training list."""
     (tmp_path / "train.txt").write_text("".join(f"{line} 0\n" for line in lines))
     keys = {"DATA.TRAIN_LIST": str(tmp_path / "train.txt"), "DATA.PATH_PREFIX": str(root), **more}
     return tiny_config(tmp_path, keys)
@@ -37,14 +36,6 @@ INSIDE = ["run/a.mp4", "inside.mp4", "up/a.mp4", "elsewhere/../run/a.mp4"]
 def test_links_are_followed(tmp_path, root):
     found = build_list(config(tmp_path, root, [*INSIDE, *OUTSIDE]), "TRAIN_LIST")
     assert (len(found.records), found.problems) == (6, ())
-
-
-@pytest.mark.parametrize("name", ["../beside/b.mp4", "{}/beside/b.mp4", "run/../../beside/b.mp4"])
-def test_a_list_cannot_name_what_is_outside(name, tmp_path, root):
-    found = build_list(config(tmp_path, root, [name.format(tmp_path)]), "TRAIN_LIST")
-    (problem,) = found.problems
-    assert problem.startswith(f"{tmp_path / 'train.txt'}:1: ")
-    assert "DATA.ALLOW_OUTSIDE" in problem
 
 
 def test_what_is_outside_is_read_where_that_is_allowed(tmp_path, root):

@@ -11,7 +11,6 @@ from mgexp.data.records import VideoRecord
 
 @pytest.fixture
 def root(tmp_path):
-    """A folder of videos, each of one byte."""
     return write_videos(tmp_path / "videos", "run/a.mp4", "run/b.mp4", "my walk/c d.mp4")
 
 
@@ -90,15 +89,6 @@ def test_forms_of_the_same_list(read, root, content):
     found = read(content.replace("{root}", str(root)) if isinstance(content, str) else content)
     assert names(root, found.records) == [("run/a.mp4", 1), ("run/b.mp4", 2)]
     assert found.problems == ()
-
-
-def test_a_line_is_split_at_the_last_separator(read, root):
-    assert names(root, read("my walk/c d.mp4 1\n").records) == [("my walk/c d.mp4", 1)]
-
-
-def test_another_separator(read, root):
-    found = read("my walk/c d.mp4,1\nrun/a.mp4, 0\n", separator=",")
-    assert names(root, found.records) == [("my walk/c d.mp4", 1), ("run/a.mp4", 0)]
 
 
 def test_a_root_folder_behind_a_link(read, root, tmp_path):

@@ -57,15 +57,6 @@ def test_a_validation_folder_has_the_classes_of_the_training_folder(folder):
         videos_in(folder, ["walk", "jump"])
 
 
-def test_all_problems_of_a_folder_are_one_error(tmp_path):
-    (tmp_path / "walk").mkdir()
-    (tmp_path / "walk" / "notes.txt").touch()
-    (tmp_path / "readme.txt").touch()
-    with pytest.raises(InputError, match=r"notes\.txt") as caught:
-        videos_in(tmp_path)
-    assert "readme.txt" in str(caught.value)
-
-
 @pytest.mark.parametrize("seed", [5, 6, 7, 8])
 def test_a_request_gives_the_clip_of_a_run_normalised_as_there(seed, videos):
     """The witness is what tools/run_net.py feeds its network."""

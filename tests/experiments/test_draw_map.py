@@ -1,8 +1,7 @@
 """The map of lengths: its cells, and its table."""
 
-import draw_map
 import pytest
-from draw_map import Cell, draw, table
+from draw_map import Cell, table
 from fake_experiments import result
 
 from mgexp.results.comparison import Pair, Row
@@ -29,10 +28,3 @@ def test_a_line_has_the_differences_and_the_savings(cell):
     assert values[5] == "+0.17 (−0.55 to +0.88)"
     assert (values[6], values[7]) == ("**holds**", "4.00×")
     assert values[9] == "+10.25 (+7.07 to +13.43)"
-
-
-def test_the_map_has_a_mark_for_each_difference(cell, monkeypatch):
-    marks = []
-    monkeypatch.setattr(draw_map, "_mark", lambda axes, cell, pair: marks.append(pair))
-    draw([cell, Cell(4, 1.0, cell.whole, None)])
-    assert marks == [cell.whole, cell.equal, cell.whole]

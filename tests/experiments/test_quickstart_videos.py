@@ -25,14 +25,12 @@ def make(folder, options=TINY, num_processes=1):
 
 
 def contents(folder):
-    """Every file of a folder, by its path."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """The tiny set, made by this process."""
     folder = tmp_path_factory.mktemp("quickstart")
     make(folder)
     return folder

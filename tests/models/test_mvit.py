@@ -16,6 +16,7 @@ from mgexp.models.weights import fit_weights, named_weights
 from mgexp.multigrid import check_shapes
 
 FULL = (8, 64)
+KEYS = {"MODEL.MODEL_NAME": "MViT", "DATA.NUM_FRAMES": 8, "DATA.TRAIN_CROP_SIZE": 64}
 SMALL = {
     "num_classes": 5, "width": 16, "depth": 4, "num_heads": 2, "stages": (1, 2), "full": FULL, "drop_path": 0.0,
     "dropout": 0.0,
@@ -27,19 +28,22 @@ def small(**changes):
     return mvit(**{**SMALL, **changes}).eval()
 
 
+def small_with_positions():
+    """As they are made, the tables are so small that the check of shapes would see no positions in them."""
+    model = small()
+    for name, parameter in model.named_parameters():
+        if "rel_pos" in name:
+            torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(0))
+    return model
+
+
 def clips(shape, num=2):
     frames, crop = shape
     return torch.randn(num, 3, frames, crop, crop, generator=torch.Generator().manual_seed(1))
 
 
 def test_at_the_full_shape_it_is_torchvisions_mvit_v2_s_bit_for_bit(monkeypatch):
-    keys = {
-        "MODEL.MODEL_NAME": "MViT",
-        "DATA.NUM_FRAMES": 8,
-        "DATA.TRAIN_CROP_SIZE": 64,
-        "MODEL.NUM_CLASSES": 7,
-    }
-    ours = build_model(config_of(keys)).eval()
+    ours = build_model(config_of({**KEYS, "MODEL.NUM_CLASSES": 7})).eval()
     # mvit_v2_s takes no other size. Its settings go to the class that it makes.
     made, size = video.mvit.MViT, {"spatial_size": (64, 64), "temporal_size": 8}
     monkeypatch.setattr(video.mvit, "MViT", lambda **settings: made(**{**settings, **size}))
@@ -62,21 +66,14 @@ def test_the_default_network_has_the_tensors_of_the_published_weights():
 
 
 def test_positions_are_right_at_every_shape():
-    model = small()
-    # As they are made, the tables are so small that the check would see no positions in them.
-    for name, parameter in model.named_parameters():
-        if "rel_pos" in name:
-            torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(0))
+    model = small_with_positions()
     found = check_shapes(model, [(4, 32), (4, 48), (8, 48), FULL])
     assert [one.problem for one in found] == [""] * 4
 
 
 def test_weights_of_another_full_clip_have_their_tables_stretched():
     """A network of smaller clips then is the one of larger clips at that shape, bit for bit."""
-    large = small()
-    for name, parameter in large.named_parameters():
-        if "rel_pos" in name:
-            torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(0))
+    large = small_with_positions()
     ours = small(full=(4, 32))
     fit_weights(named_weights("w.pt", large.state_dict()), ours).load_into(ours)
     assert ours.blocks[0].attn.rel_pos_t.shape == (3, 8)
@@ -102,11 +99,8 @@ def test_a_file_of_mvit_v1_is_refused():
 
 
 def test_a_clip_skips_the_same_branches_in_every_process():
-    keys = {
-        "MODEL.MODEL_NAME": "MViT", "DATA.NUM_FRAMES": 8, "DATA.TRAIN_CROP_SIZE": 64, "MVIT.EMBED_DIM": 16,
-        "MVIT.DEPTH": 4, "MVIT.STAGES": [1, 2], "MVIT.DROPPATH_RATE": 0.5, "MODEL.NUM_CLASSES": 5,
-    }  # fmt: skip
-    model = build_model(config_of(keys)).train()
+    keys = {"MVIT.EMBED_DIM": 16, "MVIT.DEPTH": 4, "MVIT.STAGES": [1, 2], "MVIT.DROPPATH_RATE": 0.5}
+    model = build_model(config_of({**KEYS, **keys})).train()
     x = clips(FULL, num=6)
     set_draws(model, Draws(seed=0, step=3), 6)
     together = model(x)
@@ -124,24 +118,17 @@ def test_the_share_grows_from_block_to_block_and_each_branch_draws_for_itself():
 
 
 def test_shapes_that_do_not_fit_are_told_before_a_run():
-    keys = {"MODEL.MODEL_NAME": "MViT", "DATA.NUM_FRAMES": 8, "DATA.TRAIN_CROP_SIZE": 80}
-    (problem,) = build_problems(config_of(keys), [(8, 80)])
-    assert (
-        "a clip of 8 x 80 x 80 does not divide into 2 x 32 x 32, a place in the coarsest grid"
-        in problem
-    )
+    (problem,) = build_problems(config_of({**KEYS, "DATA.TRAIN_CROP_SIZE": 80}), [(8, 80)])
+    assert "a clip of 8 x 80 x 80 does not divide into 2 x 32 x 32" in problem
     for stages in ((1, 4), (1, 1)):
         said = re.escape(f"the stages {stages} are not different blocks from 1 to 3")
         with pytest.raises(ValueError, match=said):
             small(stages=stages)
     with pytest.raises(ValueError, match="15 channels do not divide by 2 heads"):
         small(width=15)
-    keys["DATA.TRAIN_CROP_SIZE"] = 64
-    assert build_problems(config_of(keys), [(2, 32), (8, 64)]) == []
-    (problem,) = build_problems(config_of(keys), [(2, 32), (4, 45), (8, 64)])
-    assert problem.startswith(
-        "MViT cannot take clips of 4 frames of 45 x 45 pixels: a clip of 4 x 45 x 45"
-    )
+    assert build_problems(config_of(KEYS), [(2, 32), (8, 64)]) == []
+    (problem,) = build_problems(config_of(KEYS), [(2, 32), (4, 45), (8, 64)])
+    assert problem.startswith("MViT cannot take clips of 4 frames of 45 x 45 pixels: ")
 
 
 def test_gradients_reach_every_parameter_at_a_coarse_shape():

@@ -1,8 +1,5 @@
 """ResNets and the temporal shift against pytorchvideo's networks, and shifts by hand."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch import nn
@@ -35,29 +32,21 @@ def pytorchvideos(name: str, **arguments) -> nn.Module:
     return builders[name](**arguments)
 
 
-@pytest.mark.parametrize("name", ["I3D", "C2D", "Slow"])
-def test_state_dict_is_pytorchvideos_own(name):
-    with torch.device("meta"):
-        theirs = pytorchvideos(name).state_dict()
-    ours = build_on_meta(name).state_dict()
-    assert [(key, value.shape) for key, value in ours.items()] == [
-        (key, value.shape) for key, value in theirs.items()
-    ]
-
-
-def of_width_8(name: str) -> nn.Module:
+def of_width_8(name: str, depth: int = 50) -> nn.Module:
     """A network in which every block counts: no gamma is 0."""
     torch.manual_seed(0)
-    model = build(name, width=8, num_classes=5).eval()
+    model = build(name, width=8, num_classes=5, depth=depth).eval()
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=parameter[0].numel() ** -0.5)
     return model
 
 
-@pytest.mark.parametrize("name", ["I3D", "C2D", "Slow"])
-def test_logits_are_those_of_pytorchvideos_network_with_its_fixed_head(name):
-    ours = of_width_8(name)
-    theirs = pytorchvideos(name, stem_dim_out=8, model_num_class=5).eval()
+@pytest.mark.parametrize(("name", "depth"), [("I3D", 50), ("C2D", 50), ("Slow", 50), ("I3D", 101)])
+def test_logits_are_those_of_pytorchvideos_network_with_its_fixed_head(name, depth):
+    ours = of_width_8(name, depth)
+    deeper = {} if depth == 50 else {"model_depth": depth}
+    theirs = pytorchvideos(name, stem_dim_out=8, model_num_class=5, **deeper).eval()
+    assert list(theirs.state_dict()) == list(ours.state_dict())
     theirs.load_state_dict(ours.state_dict())
     clips = torch.randn(1, 3, 8, 224, 224)  # the shape that the fixed head takes
     with torch.no_grad():
@@ -102,19 +91,6 @@ def test_tsm_of_depth_101_shifts_in_every_second_block():
     assert shifting[:2] == [f"blocks.1.res_blocks.{number}.branch2.conv_a" for number in (0, 2)]
 
 
-def test_frames_of_tsm_meet_only_by_shifts():
-    model = of_width_8("TSM")
-    clips = torch.randn(1, 3, 4, 32, 32)
-    with torch.no_grad():
-        together = model(clips)
-        for module in model.modules():
-            if isinstance(module, ShiftConv3d):
-                module.forward = nn.Conv3d.forward.__get__(module)
-        alone = torch.stack([model(clips[:, :, t : t + 1]) for t in range(4)]).mean(0)
-        torch.testing.assert_close(model(clips), alone)
-    assert not torch.allclose(together, alone, rtol=0.01)
-
-
 @pytest.mark.parametrize("depth", [18, 152])
 def test_depths_without_a_released_configuration_are_refused(depth):
     with pytest.raises(ValueError, match=rf"depth {depth} is unknown; .* \(50, 101\)"):
@@ -124,22 +100,6 @@ def test_depths_without_a_released_configuration_are_refused(depth):
 def test_channels_that_cannot_be_shifted_are_refused():
     with pytest.raises(ValueError, match="12 channels cannot be shifted: they do not divide by 8"):
         build("TSM", width=12)
-
-
-@pytest.mark.slow
-def test_pytorchvideo_is_imported_late_and_silently():
-    """In a process of its own; the legal depths need no import of seconds, and warnings are errors."""
-    program = (
-        "import sys, torch; from mgexp.models.resnet import TEMPORAL, resnet, slowfast\n"
-        "assert 'pytorchvideo' not in sys.modules\n"
-        "with torch.device('meta'):\n"
-        "    resnet(TEMPORAL['I3D'], num_classes=2, depth=50, dropout=0.5)\n"
-        "    slowfast(num_classes=2, depth=18, alpha=4, beta_inv=8, fusion_channel_ratio=2,\n"
-        "             fusion_kernel_frames=7, dropout=0.5)\n"
-    )
-    command = [sys.executable, "-W", "error::FutureWarning", "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 # Channels 0 | 1 | 2 … 7 of 8: from the next frame, from the one before, the same. Frames are 1 … T, 0 is none.
@@ -187,3 +147,16 @@ def test_the_convolution_sees_shifted_frames_and_has_the_keys_of_any_other():
     x = torch.randn(2, 8, 4, 5, 5)
     torch.testing.assert_close(conv(x), plain(temporal_shift(x)))
     assert not torch.allclose(conv(x), plain(x))
+
+
+def test_frames_of_tsm_meet_only_by_shifts():
+    model = of_width_8("TSM")
+    clips = torch.randn(1, 3, 4, 32, 32)
+    with torch.no_grad():
+        together = model(clips)
+        for module in model.modules():
+            if isinstance(module, ShiftConv3d):
+                module.forward = nn.Conv3d.forward.__get__(module)
+        alone = torch.stack([model(clips[:, :, t : t + 1]) for t in range(4)]).mean(0)
+        torch.testing.assert_close(model(clips), alone)
+    assert not torch.allclose(together, alone, rtol=0.01)

@@ -6,7 +6,7 @@ import pytest
 import timm
 import torch
 import transformers
-from networks import video_transformer
+from networks import video_transformer, videomae_tensors
 from torch import nn
 from torchvision.models import VisionTransformer
 
@@ -82,14 +82,8 @@ def test_positions_of_larger_pictures_are_stretched():
 
 
 def test_logits_are_those_of_timms_vit():
-    size = {
-        "img_size": 32,
-        "patch_size": 16,
-        "embed_dim": WIDTH,
-        "depth": DEPTH,
-        "num_heads": HEADS,
-        "mlp_ratio": 2,
-    }
+    size = {"img_size": 32, "patch_size": 16, "mlp_ratio": 2}
+    size |= {"embed_dim": WIDTH, "depth": DEPTH, "num_heads": HEADS}
     for settings in ({}, {"class_token": False, "global_pool": "avg"}):
         theirs = randomised(timm.models.VisionTransformer(num_classes=CLASSES, **size, **settings))
         model = loaded(ours(has_class_token=not settings), theirs.state_dict())
@@ -162,24 +156,9 @@ def test_fixed_positions_are_those_of_transformers():
 def test_videomaes_own_files_are_read_and_their_positions_are_sines():
     """Names of the released files: timm's, with biases of queries and values, a mean and fc_norm."""
     model = randomised(ours(16, 224))
-    tensors = {}
-    for name, value in model.state_dict().items():
-        if name == "positions":
-            continue
-        other = (
-            name.replace("patches.", "patch_embed.proj.")
-            .replace("mlp.0", "mlp.fc1")
-            .replace("mlp.2", "mlp.fc2")
-        )
-        other = other.replace("qkv", "attn.qkv")
-        other = other.replace(".out.", ".attn.proj.")
-        other = f"fc_{name}" if name.startswith("norm.") else other
-        if name.endswith("qkv.bias"):
-            query, _, bias = value.chunk(3)
-            other = other.removesuffix("qkv.bias")
-            tensors |= {f"{other}q_bias": query, f"{other}v_bias": bias}
-        else:
-            tensors[other] = value
+    tensors = videomae_tensors(model.state_dict())
+    for end in ("weight", "bias"):
+        tensors[f"fc_norm.{end}"] = tensors.pop(f"norm.{end}")
     found = loaded(ours(16, 224), tensors)
     query, key, value = model.blocks[1].qkv.bias.chunk(3)
     torch.testing.assert_close(found.blocks[1].qkv.bias, torch.cat([query, 0 * key, value]))
@@ -229,7 +208,5 @@ def test_what_does_not_fit_is_told():
     with pytest.raises(InputError, match="1 tensors of the file are not in the model: positions"):
         fit_weights(named_weights("w.pt", tensors), ours(has_class_token=True, positions="rotary"))
     del tensors["encoder.pos_embedding"]
-    with pytest.raises(
-        InputError, match="its names are those of torchvision's ViT, but it is no whole ViT"
-    ):
+    with pytest.raises(InputError, match="torchvision's ViT, but it is no whole ViT"):
         named_weights("w.pt", tensors)

@@ -119,37 +119,6 @@ def test_the_difference_is_rounding_alone(in_double):
     torch.testing.assert_close(features(model, x), pooled(witness, x), rtol=1e-10, atol=1e-10)
 
 
-@torch.no_grad()
-def test_other_rotations_are_another_function():
-    """The same tensors with our own rotary positions: so the comparison sees positions."""
-    model, witness = ours(), theirs()
-    fitted(model, witness.state_dict())
-    other = ours("rotary")
-    other.load_state_dict(model.state_dict())
-    assert (features(other, clips()) - pooled(witness, clips())).abs().max() > 0.1
-
-
-def test_every_tensor_of_the_encoder_has_its_place():
-    model, tensors = ours(), theirs().state_dict()
-    head = model.head.weight.clone()
-    fit = fitted(model, tensors)
-    found = model.state_dict()
-    encoder = "encoder.embeddings.patch_embeddings.proj."
-    wanted = {f"patches.{end}": tensors[encoder + end] for end in ("weight", "bias")}
-    for end in ("weight", "bias"):
-        wanted[f"norm.{end}"] = tensors[f"encoder.layernorm.{end}"]
-        for number in range(DEPTH):
-            block, layer = f"blocks.{number}", f"encoder.layer.{number}"
-            attention = [f"{layer}.attention.{part}.{end}" for part in ("query", "key", "value")]
-            wanted[f"{block}.qkv.{end}"] = torch.cat([tensors[name] for name in attention])
-            pairs = [("out", "attention.proj"), ("mlp.0", "mlp.fc1"), ("mlp.2", "mlp.fc2")]
-            for own, other in [*pairs, ("norm1", "norm1"), ("norm2", "norm2")]:
-                wanted[f"{block}.{own}.{end}"] = tensors[f"{layer}.{other}.{end}"]
-    assert wanted.keys() == set(found) - {"head.weight", "head.bias"} == fit.used.keys()
-    assert all(torch.equal(found[name], value) for name, value in wanted.items())
-    assert torch.equal(model.head.weight, head)
-
-
 @pytest.mark.parametrize(
     ("width", "depth", "heads", "ratio"), [(1024, 24, 16, 4.0), (1408, 40, 22, 48 / 11)]
 )

@@ -37,13 +37,7 @@ CHARADES = replace(
     SSV2, stride=2, base_lr=0.0375, stage_epochs=(0, 41, 49), max_epoch=57, warmup_epochs=4
 )
 TINY = replace(  # for what must hold of any recipe
-    KINETICS,
-    clips=8,
-    frames=8,
-    crop=64,
-    stage_epochs=(0, 2, 3),
-    max_epoch=4,
-    warmup_epochs=0,
+    KINETICS, clips=8, frames=8, crop=64, stage_epochs=(0, 2, 3), max_epoch=4, warmup_epochs=0
 )
 RECIPES = {"kinetics": KINETICS, "ssv2": SSV2, "charades": CHARADES}
 NUM_VIDEOS = {"kinetics": 234_643, "ssv2": 168_913, "charades": 7_985}

@@ -16,10 +16,7 @@ from mgexp.multigrid.recipe import Multigrid
         ({"crop": -8}, r"recipe\.crop = -8 is less than 1"),
         ({"warmup_epochs": math.nan}, r"recipe\.warmup_epochs = nan is not a finite number"),
         ({"base_lr": math.inf}, r"recipe\.base_lr = inf is not a finite number"),
-        (
-            {"stage_epochs": (0, math.nan)},
-            r"recipe\.stage_epochs = \(0, nan\) is not a finite number",
-        ),
+        ({"stage_epochs": (0, math.nan)}, r"recipe\.stage_epochs = \(0, nan\) is not a finite"),
         ({"stride": 0}, r"recipe\.stride = 0 is less than 1"),
         ({"policy": "step"}, r"recipe\.policy = 'step' is none of steps_with_relative_lrs, cosine"),
     ],
@@ -31,9 +28,7 @@ def test_a_recipe_of_impossible_numbers_is_an_error(changes, message):
 
 @pytest.mark.parametrize("noise_scale", [None, 0.0])
 def test_scaling_by_an_unknown_noise_is_an_error(noise_scale):
-    with pytest.raises(
-        ValueError, match=r"noise needs multigrid.noise_scale.*benchmarks/gradient_noise.py"
-    ):
+    with pytest.raises(ValueError, match=r"noise needs multigrid\.noise_scale"):
         Multigrid(lr_scaling="noise", noise_scale=noise_scale)
 
 

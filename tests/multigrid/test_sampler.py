@@ -32,6 +32,7 @@ def runs(draw):
     multigrid = replace(
         ROWS[draw(st.sampled_from(sorted(ROWS)))],
         granularity=draw(st.sampled_from(["step", "epoch"])),
+        shape_order=draw(st.sampled_from(["coarse_to_fine", "random"])),
         bn_base_size=1,  # divides whatever is drawn
     )
     num_videos = draw(st.integers(recipe.clips, 60))
@@ -70,14 +71,6 @@ def test_no_video_is_lost_or_drawn_twice_in_an_epoch_of_the_stream(run):
 def test_any_first_step_gives_the_tail_of_the_whole(run, share):
     first_step = round(share * run[0].total_steps)
     assert drawn(run, first_step) == drawn(run)[first_step:]
-
-
-@few_examples
-@given(runs(), st.floats(0, 1))
-def test_length_is_the_number_of_batches(run, share):
-    schedule, seed, _ = run
-    sampler = StepSampler(schedule, seed, round(share * schedule.total_steps))
-    assert len(sampler) == sum(1 for _ in sampler)
 
 
 @few_examples
@@ -159,10 +152,8 @@ def test_a_loader_takes_it_as_its_batches():
 
 @pytest.mark.parametrize(("rank", "num_processes"), [(1, 1), (2, 2), (-1, 2)])
 def test_a_process_that_the_schedule_has_not_is_refused(rank, num_processes):
-    schedule = build_schedule(replace(TINY, clips=8), ROWS["baseline"], 24, num_processes)
-    with pytest.raises(
-        ValueError, match=f"rank = {rank}, but the schedule is one of {num_processes} proc"
-    ):
+    schedule = build_schedule(TINY, ROWS["baseline"], 24, num_processes)
+    with pytest.raises(ValueError, match=f"rank = {rank}, .* is one of {num_processes} proc"):
         StepSampler(schedule, seed=0, rank=rank)
 
 
@@ -170,9 +161,7 @@ def test_another_number_of_processes_than_those_that_run_is_refused(monkeypatch)
     """A loop that forgets num_processes would train all clips in every process."""
     monkeypatch.setattr(dist, "is_initialized", lambda: True)
     monkeypatch.setattr(dist, "get_world_size", lambda: 2)
-    alone, shared = (
-        build_schedule(replace(TINY, clips=8), ROWS["baseline"], 24, num) for num in (1, 2)
-    )
+    alone, shared = (build_schedule(TINY, ROWS["baseline"], 24, num) for num in (1, 2))
     StepSampler(shared, seed=0, rank=1)
     with pytest.raises(ValueError, match="runs 2 processes, but the schedule is one of 1: build_"):
         StepSampler(alone, seed=0)

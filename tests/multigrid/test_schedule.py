@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from recipes import CHARADES, KINETICS, LONG, ROWS, TINY, schedule
+from recipes import CHARADES, KINETICS, ROWS, TINY, schedule
 from tiny import tiny_config
 
 from mgexp.multigrid.recipe import Multigrid
@@ -66,11 +66,6 @@ def test_sizes_go_from_coarse_to_fine_each_once():
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("row", ["baseline", "short"])
-def test_without_the_long_cycle_each_phase_is_a_stage(row):
-    assert [phase.stage for phase in in_epochs(row).phases] == [0, 1, 2, 3]
-
-
 @pytest.mark.parametrize("row", ROWS)
 def test_shapes_clips_strides_and_groups_equal_the_released_ones(row):
     for phase in in_epochs(row).phases:
@@ -87,17 +82,11 @@ def test_shapes_clips_strides_and_groups_equal_the_released_ones(row):
 
 @pytest.mark.parametrize("row", ROWS)
 def test_learning_rate_over_epochs_equals_the_released_one(row):
-    built = in_epochs(row)
-    for epoch, lr in GOLDEN[row]["lr"]:
-        assert built.lr_at(built.step_at_epoch(epoch), epoch) == pytest.approx(lr), epoch
-
-
-@pytest.mark.parametrize("row", ROWS)
-def test_plan_has_the_learning_rate_of_its_own_epoch(row):
-    # A step starts up to a mini-batch (1024 clips) after the epoch; the warm-up rises by up to 0.8 / 34 an epoch.
+    """A step starts up to 1024 clips after the epoch; the warm-up rises by up to 0.8 / 34 an epoch."""
     built = in_epochs(row)
     for epoch, lr in GOLDEN[row]["lr"]:
         plan = built.plan_at(built.step_at_epoch(epoch))
+        assert built.lr_at(plan.step, epoch) == pytest.approx(lr), epoch
         assert 0 <= plan.epoch - epoch < 1024 / 234_643
         assert plan.lr == pytest.approx(lr, abs=0.8 / 34 * 1024 / 234_643 if epoch < 34 else 1e-12)
 
@@ -195,11 +184,17 @@ def test_warm_up_that_never_ends_is_an_error():
     build_schedule(replace(TINY, warmup_steps=steps - 1), ROWS["long"], 1000)
 
 
-def test_without_warm_up_the_first_step_has_the_full_learning_rate():
-    assert build_schedule(TINY, ROWS["long"], 1000).plan_at(0).lr == pytest.approx(0.8)
+def test_a_warm_up_longer_than_the_whole_schedule_is_refused():
+    """An EPOCH_FACTOR below 1 makes the schedule shorter than the recipe."""
+    recipe = replace(TINY, warmup_epochs=0.5 * TINY.max_epoch)
+    multigrid = replace(ROWS["short"], epoch_factor=0.4)
+    with pytest.raises(ValueError, match=r"warmup_epochs = .* epochs of the whole schedule"):
+        build_schedule(recipe, multigrid, 1000)
+    build_schedule(recipe, replace(multigrid, epoch_factor=0.6), 1000)
 
 
 COSINE = replace(KINETICS, policy="cosine", warmup_epochs=0)
+COSINE_20 = replace(COSINE, stage_epochs=(0,), max_epoch=20, cosine_after_warmup=True)
 
 
 def half_cosine(epoch):
@@ -227,6 +222,148 @@ def test_cosine_stages_follow_the_equivalent_epoch_of_the_baseline():
     built = build_schedule(COSINE, ROWS["long_short"], 234_643)
     rates = [built.plan_at(phase.start_step).lr for phase in phases]
     assert rates == pytest.approx([0.1 * factor for factor in expected])
+
+
+def test_cosine_after_the_warm_up_ends_at_its_last_rate():
+    """lr_func_cosine and get_lr_at_epoch of the released code, by hand: 100 steps an epoch, 20 epochs."""
+    recipe = replace(COSINE_20, base_lr=0.01, cosine_end_lr=0.001)
+    recipe = replace(recipe, warmup_epochs=4, warmup_start_lr=0.002)
+    built = build_schedule(recipe, Multigrid(), 6400)
+
+    def released(epoch):
+        return 0.001 + (0.01 - 0.001) * (math.cos(math.pi * (epoch - 4) / (20 - 4)) + 1.0) * 0.5
+
+    rates = [built.plan_at(step).lr for step in range(2000)]
+    rising = [0.002 + (0.01 - 0.002) * step / 400 for step in range(400)]
+    falling = [released(step / 100) for step in range(400, 2000)]
+    assert rates == pytest.approx([*rising, *falling], rel=1e-12)
+    # Without the key the cosine has fallen for four epochs where the warm-up ends.
+    early = build_schedule(replace(recipe, cosine_after_warmup=False), Multigrid(), 6400)
+    assert early.plan_at(400).lr == pytest.approx(
+        0.001 + 0.009 * 0.5 * (1 + math.cos(math.pi * 4 / 20))
+    )
+
+
+def test_cosine_of_the_long_cycle_starts_where_the_warm_up_ends():
+    """64 to 512 clips of 6,400 videos; each of four shapes has a quarter of the first 12 epochs of 20."""
+    recipe = replace(COSINE_20, stage_epochs=(0, 12), warmup_epochs=2, cosine_end_lr=0.001)
+    recipe = replace(recipe, base_lr=0.01)
+    built = build_schedule(recipe, replace(ROWS["long"], epoch_factor=1.0), 6400)
+    coarse = built.phases[0]
+    # 512 clips are 0.08 epochs of the stream, so the warm-up ends at step 25.
+    start = 3 * 25 / coarse.num_steps
+
+    def at(epoch, clips):
+        share = 0.5 * (1 + math.cos(math.pi * (epoch - start) / (20 - start)))
+        return clips * (0.001 + 0.009 * share)
+
+    assert built.plan_at(25).lr == pytest.approx(8 * 0.01)
+    rates = [built.plan_at(phase.start_step).lr for phase in built.phases[1:]]
+    assert rates == pytest.approx([at(3, 4), at(6, 2), at(9, 1), at(12, 1)])
+    assert built.plan_at(built.total_steps - 1).lr == pytest.approx(0.001, rel=1e-3)
+
+
+def test_cosine_starts_where_the_last_step_of_a_warm_up_is_over():
+    """500 steps of 100 to an epoch last longer than 4 epochs."""
+    recipe = replace(COSINE_20, warmup_epochs=4, warmup_steps=500)
+    built = build_schedule(recipe, Multigrid(), 6400)
+    assert built.plan_at(500).lr == pytest.approx(0.1, rel=1e-12)
+    assert built.plan_at(1250).lr == pytest.approx(0.05)  # half of the way from 5 to 20 epochs
+
+
+def test_an_end_of_the_cosine_above_its_start_is_refused():
+    with pytest.raises(ValueError, match=r"cosine_end_lr = 0.1 is not below recipe.base_lr = 0.1"):
+        replace(COSINE, cosine_end_lr=0.1)
+
+
+def test_plan_describes_the_steps_place_in_its_phase():
+    built = schedule(row="long_short", num_processes=8)
+    start = built.phases[2].start_step
+    plans = [built.plan_at(start + offset) for offset in range(4)]
+    # 2 × 64 clips of 16 × 224² and the short cycle's 8 × 64 of 112² and 4 × 64 of 158².
+    sizes = [(512, 16, 112), (256, 16, 158), (128, 16, 224), (512, 16, 112)]
+    assert [(p.clips, p.frames, p.crop) for p in plans] == sizes
+    assert {(p.phase, p.stage, p.num_bn_groups, p.stride_range) for p in plans} == {(2, 0, 2, (2, 4))}  # fmt: skip
+    assert [p.step for p in plans] == [start, start + 1, start + 2, start + 3]
+
+
+def test_epoch_of_a_step_is_the_clips_before_it_over_the_videos():
+    built = schedule(row="long_short")
+    # First phase: 1024, 512, 512 clips in turn.
+    drawn = [0, 1024, 1536, 2048, 3072]
+    assert [built.plan_at(step).first_clip for step in range(5)] == drawn
+    assert [built.plan_at(step).epoch for step in range(5)] == [n / 234_643 for n in drawn]
+
+
+@pytest.mark.parametrize("granularity", ["step", "epoch"])
+def test_step_at_epoch_is_the_first_step_that_has_drawn_so_much(granularity):
+    built = schedule("charades", granularity=granularity)
+    for epoch in (0.3, 1, 31, 50.5, 80, 85.4):
+        step = built.step_at_epoch(epoch)
+        assert built.plan_at(step - 1).epoch < epoch <= built.plan_at(step).epoch
+    assert built.step_at_epoch(1000) == built.total_steps - 1
+
+
+@pytest.mark.parametrize("step", [-1, 876_245])
+def test_step_outside_the_schedule_is_an_error(step):
+    with pytest.raises(IndexError, match=rf"step {step} is not in \[0, 876245\)"):
+        schedule(row="baseline").plan_at(step)
+
+
+def test_costs_add_up_over_the_phases():
+    """Also in the middle of a phase, before the first step and after the last."""
+    row = schedule(dataset="charades")
+    costs = [p.clips * p.frames * p.crop**2 for p in map(row.plan_at, range(row.total_steps))]
+    ends = [phase.end_step for phase in row.phases]
+    for step in (-1, 0, 1, *ends, *(end - 2 for end in ends), *(end + 3 for end in ends)):
+        assert row.cost_before(step) == sum(costs[: max(0, step)])
+
+
+@pytest.mark.parametrize(
+    ("changes", "num_videos", "num_processes", "message"),
+    [
+        ({}, 0, 1, "at least one training video, not 0"),
+        ({}, 1000, 0, "at least one process, not 0"),
+        ({"clips": 128}, 1, 1, "57 epochs of 1 videos"),
+        ({}, 1000, 3, "16 clips does not divide over 3 processes"),
+        ({"max_epoch": 1e12}, 234_643, 1, r"than can be counted, 2\^53: lower recipe.max_epoch"),
+        ({"max_epoch": 1e308}, 1000, 1, "more clips than can be counted"),
+        ({}, 10**400, 1, r"2\^53 training videos at most"),
+        ({"base_lr": 1.7e308, "gamma": 10.0}, 1000, 1, "stage 1 has the learning rate inf"),
+        ({"gamma": 1e-300, "base_lr": 1e-100}, 1000, 1, "learning rate 0, recipe.base_lr = 1e-100"),
+    ],
+)
+def test_impossible_schedules_are_an_error(changes, num_videos, num_processes, message):
+    recipe = replace(CHARADES, **changes)
+    with pytest.raises(ValueError, match=message):
+        build_schedule(recipe, Multigrid(), num_videos, num_processes)
+
+
+@pytest.mark.parametrize("num_processes", [1, 2])
+def test_counts_are_those_of_the_plans(tmp_path, num_processes):
+    schedule = build_row_schedule(tiny_config(tmp_path), 24, num_processes)
+    shapes = [
+        StepShape(plan.frames, plan.crop, plan.clips // num_processes, plan.num_bn_groups)
+        for plan in map(schedule.plan_at, range(schedule.total_steps))
+    ]
+    for first_step in range(schedule.total_steps + 1):
+        found = step_counts(schedule, first_step)
+        assert found == Counter(shapes[first_step:])
+
+
+def test_base_shapes_are_those_of_the_long_cycle(tmp_path):
+    """8 frames of 32 pixels in batches of 4, BN groups of 4: by hand."""
+    schedule = build_row_schedule(tiny_config(tmp_path), 10_000)
+    assert base_shapes(schedule) == (
+        StepShape(2, 23, 32, 8),
+        StepShape(4, 23, 16, 4),
+        StepShape(4, 32, 8, 2),
+        StepShape(8, 32, 4, 1),
+    )
+    assert set(base_shapes(schedule)) < set(step_counts(schedule))
+    # Two processes share the clips, and the group of the last shape.
+    schedule = build_row_schedule(tiny_config(tmp_path), 10_000, 2)
+    assert base_shapes(schedule)[-1] == StepShape(8, 32, 2, -2)
 
 
 def test_cosine_warm_up_and_the_square_root_together():
@@ -257,203 +394,3 @@ def test_cosine_warm_up_and_the_square_root_together():
     assert (before.lr - first.lr) / before.epoch == pytest.approx(
         (after.lr - first.lr) / 2, rel=0.02
     )
-
-
-def test_cosine_after_the_warm_up_ends_at_its_last_rate():
-    """lr_func_cosine and get_lr_at_epoch of the released code, by hand: 100 steps an epoch, 20 epochs."""
-    recipe = replace(
-        COSINE,
-        stage_epochs=(0,),
-        max_epoch=20,
-        base_lr=0.01,
-        warmup_epochs=4,
-        warmup_start_lr=0.002,
-        cosine_end_lr=0.001,
-        cosine_after_warmup=True,
-    )
-    built = build_schedule(recipe, Multigrid(), 6400)
-
-    def released(epoch):
-        return 0.001 + (0.01 - 0.001) * (math.cos(math.pi * (epoch - 4) / (20 - 4)) + 1.0) * 0.5
-
-    rates = [built.plan_at(step).lr for step in range(2000)]
-    rising = [0.002 + (0.01 - 0.002) * step / 400 for step in range(400)]
-    falling = [released(step / 100) for step in range(400, 2000)]
-    assert rates == pytest.approx([*rising, *falling], rel=1e-12)
-    # Without the key the cosine has fallen for four epochs where the warm-up ends.
-    early = build_schedule(replace(recipe, cosine_after_warmup=False), Multigrid(), 6400)
-    assert early.plan_at(400).lr == pytest.approx(
-        0.001 + 0.009 * 0.5 * (1 + math.cos(math.pi * 4 / 20))
-    )
-
-
-def test_cosine_of_the_long_cycle_starts_where_the_warm_up_ends():
-    """64 to 512 clips of 6,400 videos; each of four shapes has a quarter of the first 12 epochs of 20."""
-    recipe = replace(
-        COSINE,
-        stage_epochs=(0, 12),
-        max_epoch=20,
-        base_lr=0.01,
-        warmup_epochs=2,
-        cosine_end_lr=0.001,
-        cosine_after_warmup=True,
-    )
-    built = build_schedule(recipe, replace(ROWS["long"], epoch_factor=1.0), 6400)
-    coarse = built.phases[0]
-    # 512 clips are 0.08 epochs of the stream, so the warm-up ends at step 25.
-    start = 3 * 25 / coarse.num_steps
-
-    def at(epoch, clips):
-        share = 0.5 * (1 + math.cos(math.pi * (epoch - start) / (20 - start)))
-        return clips * (0.001 + 0.009 * share)
-
-    assert built.plan_at(25).lr == pytest.approx(8 * 0.01)
-    rates = [built.plan_at(phase.start_step).lr for phase in built.phases[1:]]
-    assert rates == pytest.approx([at(3, 4), at(6, 2), at(9, 1), at(12, 1)])
-    assert built.plan_at(built.total_steps - 1).lr == pytest.approx(0.001, rel=1e-3)
-
-
-def test_cosine_starts_where_the_last_step_of_a_warm_up_is_over():
-    """500 steps of 100 to an epoch last longer than 4 epochs."""
-    recipe = replace(
-        COSINE,
-        stage_epochs=(0,),
-        max_epoch=20,
-        warmup_epochs=4,
-        warmup_steps=500,
-        cosine_after_warmup=True,
-    )
-    built = build_schedule(recipe, Multigrid(), 6400)
-    assert built.plan_at(500).lr == pytest.approx(0.1, rel=1e-12)
-    assert built.plan_at(1250).lr == pytest.approx(0.05)  # half of the way from 5 to 20 epochs
-
-
-def test_an_end_of_the_cosine_above_its_start_is_refused():
-    with pytest.raises(ValueError, match=r"cosine_end_lr = 0.1 is not below recipe.base_lr = 0.1"):
-        replace(COSINE, cosine_end_lr=0.1)
-
-
-def test_a_warm_up_longer_than_the_whole_schedule_is_refused():
-    """An EPOCH_FACTOR below 1 makes the schedule shorter than the recipe."""
-    recipe = replace(TINY, warmup_epochs=0.5 * TINY.max_epoch)
-    multigrid = replace(ROWS["short"], epoch_factor=0.4)
-    with pytest.raises(ValueError, match=r"warmup_epochs = .* epochs of the whole schedule"):
-        build_schedule(recipe, multigrid, 1000)
-    build_schedule(recipe, replace(multigrid, epoch_factor=0.6), 1000)
-
-
-def test_plan_is_a_pure_function_of_the_step():
-    built, other = schedule(row="long_short"), schedule(row="long_short")
-    steps = [7, 100_000, 0, built.total_steps - 1, 7]
-    assert [built.plan_at(s) for s in steps] == [other.plan_at(s) for s in reversed(steps)][::-1]
-
-
-def test_plan_describes_the_steps_place_in_its_phase():
-    built = schedule(row="long_short", num_processes=8)
-    start = built.phases[2].start_step
-    plans = [built.plan_at(start + offset) for offset in range(4)]
-    # 2 × 64 clips of 16 × 224² and the short cycle's 8 × 64 of 112² and 4 × 64 of 158².
-    assert [(p.clips, p.frames, p.crop) for p in plans] == [
-        (512, 16, 112),
-        (256, 16, 158),
-        (128, 16, 224),
-        (512, 16, 112),
-    ]
-    assert {(p.phase, p.stage, p.num_bn_groups, p.stride_range) for p in plans} == {(2, 0, 2, (2, 4))}  # fmt: skip
-    assert [p.step for p in plans] == [start, start + 1, start + 2, start + 3]
-
-
-def test_epoch_of_a_step_is_the_clips_before_it_over_the_videos():
-    built = schedule(row="long_short")
-    # First phase: 1024, 512, 512 clips in turn.
-    drawn = [0, 1024, 1536, 2048, 3072]
-    assert [built.plan_at(step).first_clip for step in range(5)] == drawn
-    assert [built.plan_at(step).epoch for step in range(5)] == [n / 234_643 for n in drawn]
-
-
-@pytest.mark.parametrize("granularity", ["step", "epoch"])
-def test_step_at_epoch_is_the_first_step_that_has_drawn_so_much(granularity):
-    built = schedule("charades", granularity=granularity)
-    for epoch in (0.3, 1, 31, 50.5, 80, 85.4):
-        step = built.step_at_epoch(epoch)
-        assert built.plan_at(step - 1).epoch < epoch <= built.plan_at(step).epoch
-    assert built.step_at_epoch(1000) == built.total_steps - 1
-
-
-@pytest.mark.parametrize("step", [-1, 876_245])
-def test_step_outside_the_schedule_is_an_error(step):
-    with pytest.raises(IndexError, match=rf"step {step} is not in \[0, 876245\)"):
-        schedule(row="baseline").plan_at(step)
-
-
-@pytest.mark.parametrize(
-    ("num_videos", "num_processes", "message"),
-    [
-        (0, 1, "at least one training video, not 0"),
-        (1000, 0, "at least one process, not 0"),
-        (1, 1, "57 epochs of 1 videos"),
-        (1000, 3, "16 clips does not divide over 3 processes"),
-    ],
-)
-def test_impossible_schedules_are_an_error(num_videos, num_processes, message):
-    recipe = replace(CHARADES, clips=128) if num_videos == 1 else CHARADES
-    with pytest.raises(ValueError, match=message):
-        build_schedule(recipe, Multigrid(), num_videos, num_processes)
-
-
-def test_costs_add_up_over_the_phases():
-    """Also in the middle of a phase, before the first step and after the last."""
-    row = schedule(dataset="charades")
-    costs = [p.clips * p.frames * p.crop**2 for p in map(row.plan_at, range(row.total_steps))]
-    ends = [phase.end_step for phase in row.phases]
-    for step in (-1, 0, 1, *ends, *(end - 2 for end in ends), *(end + 3 for end in ends)):
-        assert row.cost_before(step) == sum(costs[: max(0, step)])
-
-
-@pytest.mark.parametrize(
-    ("changes", "num_videos", "message"),
-    [
-        (
-            {"max_epoch": 1e12},
-            234_643,
-            r"more clips than can be counted, 2\^53: lower recipe.max_epoch",
-        ),
-        ({"max_epoch": 1e308}, 1000, r"more clips than can be counted"),
-        ({}, 10**400, r"2\^53 training videos at most"),
-        ({"base_lr": 1.7e308}, 1000, "stage 0 has the learning rate inf, recipe.base_lr = 1.7e"),
-        ({"gamma": 1e-300, "base_lr": 1e-100}, 1000, "learning rate 0, recipe.base_lr = 1e-100"),
-    ],
-)
-def test_schedules_beyond_all_numbers_are_an_error(changes, num_videos, message):
-    recipe = replace(CHARADES, **changes)
-    with pytest.raises(ValueError, match=message):
-        build_schedule(recipe, Multigrid(LONG, epoch_factor=1.5, fine_tuning=True), num_videos)
-
-
-@pytest.mark.parametrize("num_processes", [1, 2])
-def test_counts_are_those_of_the_plans(tmp_path, num_processes):
-    schedule = build_row_schedule(tiny_config(tmp_path), 24, num_processes)
-    shapes = [
-        StepShape(plan.frames, plan.crop, plan.clips // num_processes, plan.num_bn_groups)
-        for plan in map(schedule.plan_at, range(schedule.total_steps))
-    ]
-    for first_step in range(schedule.total_steps + 1):
-        found = step_counts(schedule, first_step)
-        assert found == Counter(shapes[first_step:])
-
-
-def test_base_shapes_are_those_of_the_long_cycle(tmp_path):
-    """8 frames of 32 pixels in batches of 4, BN groups of 4: by hand."""
-    schedule = build_row_schedule(tiny_config(tmp_path), 10_000)
-    assert base_shapes(schedule) == (
-        StepShape(2, 23, 32, 8),
-        StepShape(4, 23, 16, 4),
-        StepShape(4, 32, 8, 2),
-        StepShape(8, 32, 4, 1),
-    )
-    assert set(base_shapes(schedule)) < set(step_counts(schedule))
-
-
-def test_a_process_has_its_share_of_the_clips(tmp_path):
-    schedule = build_row_schedule(tiny_config(tmp_path), 10_000, 2)
-    assert base_shapes(schedule)[-1] == StepShape(8, 32, 2, -2)

@@ -268,17 +268,6 @@ def test_a_shape_that_does_not_run_is_found():
     assert full == ""
 
 
-def test_a_reason_that_the_network_gives_is_not_preceded_by_the_name_of_an_error():
-    class Refusing(Convolutions):
-        def forward(self, clips):
-            if clips.shape[-1] < FULL[1]:
-                raise ValueError("the clip is too small")
-            return super().forward(clips)
-
-    (coarse, *_) = problems(Refusing(nn.AdaptiveAvgPool3d(1)))
-    assert coarse == "it does not run: the clip is too small"
-
-
 def test_padding_with_zeros_does_not_look_like_positions():
     class Padded(nn.Module):
         def __init__(self):

@@ -6,11 +6,10 @@ from itertools import pairwise, permutations
 from math import sqrt
 
 import pytest
-from recipes import LONG, RECIPES, ROWS, SHORT, TINY, schedule
+from recipes import LONG, ROWS, SHORT, TINY
 
 from mgexp.multigrid.phases import derive_phases
 from mgexp.multigrid.recipe import Multigrid
-from mgexp.multigrid.sampler import StepSampler
 from mgexp.multigrid.schedule import build_schedule
 from mgexp.multigrid.shapes import (
     BatchShape,
@@ -40,12 +39,8 @@ def test_long_and_short_cycle_are_those_of_the_paper():
 
 def test_long_cycle_alone_has_one_shape_in_each_cycle():
     # Figure 2(b): 8B × T/4 × (H, W)/√2, 4B × T/2 × (H, W)/√2, 2B × T/2, B × T.
-    assert described(long_cycle(32, 224, LONG)) == [
-        [(8, 158, 8)],
-        [(16, 158, 4)],
-        [(16, 224, 2)],
-        [(32, 224, 1)],
-    ]
+    shapes = [(8, 158, 8), (16, 158, 4), (16, 224, 2), (32, 224, 1)]
+    assert described(long_cycle(32, 224, LONG)) == [[shape] for shape in shapes]
 
 
 def test_short_cycle_alone_keeps_the_frames():
@@ -53,10 +48,6 @@ def test_short_cycle_alone_keeps_the_frames():
     assert described(long_cycle(32, 224, short_factors=SHORT)) == [
         [(32, 112, 4), (32, 158, 2), (32, 224, 1)]
     ]
-
-
-def test_baseline_has_one_shape():
-    assert described(long_cycle(32, 224)) == [[(32, 224, 1)]]
 
 
 def test_short_crops_can_be_those_of_the_phase():
@@ -77,10 +68,6 @@ def test_a_largest_ratio_limits_the_clips_and_keeps_the_order():
     cycles = long_cycle(32, 224, LONG, SHORT[::-1], max_ratio=1)
     assert described(cycles)[2] == [(16, 112, 1), (16, 158, 1), (16, 224, 1)]
     assert cycles[0].base == BatchShape(8, 158, 1)
-
-
-def test_largest_batch_comes_first_whatever_the_order_of_the_factors():
-    assert long_cycle(32, 224, LONG, SHORT[::-1]) == long_cycle(32, 224, LONG, SHORT)
 
 
 @pytest.mark.parametrize(("crop", "coarse"), [(224, 158), (112, 79), (64, 45), (96, 68)])
@@ -111,11 +98,6 @@ def test_ratio_further_than_five_percent_is_not(exact):
 def test_every_impossible_shape_is_in_one_message():
     with pytest.raises(ValueError, match=r"cut to 2\.5.*needs 1\.562 times"):
         long_cycle(10, 224, [(0.25, 1.0), (1.0, 0.8)])
-
-
-def test_impossible_short_crops_are_an_error():
-    with pytest.raises(ValueError, match=r"needs 1\.235 times the clips"):
-        long_cycle(32, 224, short_factors=[0.9])
 
 
 def test_a_shape_may_come_again_later():
@@ -200,22 +182,6 @@ def test_random_shapes_step_by_step():
     assert built.total_epochs == 8 * sum(expected) / 230
 
 
-@pytest.mark.parametrize("dataset", RECIPES)
-def test_the_order_changes_neither_the_shapes_nor_their_steps(dataset):
-    def parts(row):
-        return Counter(
-            (phase.stage, phase.cycle, round(phase.lr_factor, 9), phase.num_steps)
-            for phase in row.phases
-        )
-
-    ordered, permuted = schedule(dataset), schedule(dataset, shape_order="random")
-    assert parts(permuted) == parts(ordered)
-    assert [phase.cycle for phase in permuted.phases] != [phase.cycle for phase in ordered.phases]
-    assert permuted.phases[-1].cycle == ordered.phases[-1].cycle
-    assert permuted.total_steps == ordered.total_steps
-    assert permuted.total_epochs == pytest.approx(ordered.total_epochs, rel=1e-3)  # turns cut off
-
-
 def test_cost_and_steps_in_whole_epochs_follow_the_order():
     built = build_schedule(TINY, replace(RANDOM, granularity="epoch"), 230)
     total = 0
@@ -227,13 +193,6 @@ def test_cost_and_steps_in_whole_epochs_follow_the_order():
     for phase in built.phases:
         before_last = built.epoch_before(phase.end_step - 1)
         assert before_last < phase.end_epoch <= built.epoch_before(phase.end_step)
-
-
-def test_a_run_goes_on_with_the_same_batches():
-    built = build_schedule(TINY, RANDOM, 230)
-    whole = list(StepSampler(built, seed=0))
-    for step in (1, 5, 17, 26):
-        assert list(StepSampler(built, seed=0, first_step=step)) == whole[step:]
 
 
 def test_shapes_that_come_twice_and_meet_are_one_phase():
@@ -281,11 +240,7 @@ def test_finer_parts_are_taken_only_where_coarser_ones_are_too_far():
 
 
 def test_a_ratio_by_cost_that_rounds_too_far_is_an_error():
-    with pytest.raises(
-        ValueError,
-        match=r"224 pixels needs 2\.287 times the clips: more than 5%.*or let multigrid\.costs count pixels, "
-        r"where it needs 2, or set recipe\.clips to 4 BN groups",
-    ):
+    with pytest.raises(ValueError, match=r"224 pixels needs 2\.287 times the clips: more than 5%"):
         long_cycle(16, 224, GRIDS[2:], costs=COSTS)
 
 
@@ -296,12 +251,8 @@ def test_a_cost_that_is_unknown_is_an_error():
 
 def test_sizes_of_all_clips_are_known_before_their_ratios():
     # 0.6² of the pixels have no whole ratio.
-    assert clip_sizes(16, 100, [(0.5, 0.6), (1.0, 1.0)], [0.7]) == {
-        (8, 60),
-        (8, 70),
-        (16, 70),
-        (16, 100),
-    }
+    found = clip_sizes(16, 100, [(0.5, 0.6), (1.0, 1.0)], [0.7])
+    assert found == {(8, 60), (8, 70), (16, 70), (16, 100)}
 
 
 def test_a_step_keeps_its_cost_and_evaluations_follow_it():
@@ -314,10 +265,3 @@ def test_a_step_keeps_its_cost_and_evaluations_follow_it():
     assert found.cost_before(found.total_steps) == sum(costs)
     assert {plan.clips for plan in plans} == {160, 76, 36, 16}
     assert plans[-1].first_clip == sum(plan.clips for plan in plans[:-1])
-
-
-def test_groups_of_batch_norm_take_whole_mini_batches_of_the_baseline():
-    costs = ClipCosts("multiply-accumulates", (((8, 64), 97), ((16, 64), 200)))
-    recipe = replace(TINY, clips=8, frames=16, crop=64)
-    found = build_schedule(recipe, Multigrid(((0.5, 1.0), (1.0, 1.0)), costs=costs), 5000)
-    assert {found.plan_at(step).clips for step in range(found.total_steps)} == {16, 8}

@@ -6,7 +6,6 @@ import math
 
 
 def norm(tensor):
-    """Compute the Euclidean norm of a list of numbers."""
     return math.sqrt(sum(number * number for number in tensor))
 
 

@@ -13,7 +13,6 @@ def draws(num, size, seed=0):
 
 
 def parameter(values, dtype=torch.float64):
-    """Make a parameter of one dimension."""
     return torch.nn.Parameter(torch.tensor(values, dtype=dtype))
 
 

@@ -71,16 +71,3 @@ def test_a_parameter_without_gradient_stays():
     step_with(optimizer, params[0], GRADIENTS, RATES)
     assert params[1].tolist() == START
     assert params[1] not in optimizer.state
-
-
-def test_a_step_returns_the_loss_of_its_closure():
-    param = parameter([2.0])
-
-    def loss():
-        param.grad = None
-        value = param.square().sum()
-        value.backward()
-        return value
-
-    assert Lars([param], 1.0, trust_coefficient=0.25).step(loss).item() == 4.0
-    assert param.item() == pytest.approx(1.5)  # a quarter of its size

@@ -11,13 +11,7 @@ from tiny import tiny_config
 from mgexp.data.clips import TrainingClips
 from mgexp.data.crops import SquareCrop
 from mgexp.data.records import VideoRecord
-from mgexp.plan.loading import (
-    kinds_of,
-    loader_of,
-    measure,
-    one_core,
-    phase_loads,
-)
+from mgexp.plan.loading import kinds_of, loader_of, measure, one_core, phase_loads
 from mgexp.train.setup import build_row_schedule
 from mgexp.video.reader import VideoError
 
@@ -58,14 +52,6 @@ def test_a_step_costs_its_clips_times_their_seconds(schedule):
     baseline = 4 * 8 * 32**2
     for load in loads:
         assert load.core_seconds_per_step(seconds) == pytest.approx(baseline, rel=0.05)
-
-
-def test_seconds_that_do_not_shrink_make_coarse_steps_dear(schedule):
-    loads = phase_loads(schedule)
-    seconds = dict.fromkeys(kinds_of(loads), 1.0)
-    coarse, fine = loads[0], loads[-1]
-    assert coarse.core_seconds_per_step(seconds) == coarse.clips_per_step
-    assert coarse.clips_per_step > 2 * fine.clips_per_step
 
 
 KINDS = [(8, 32, (2, 8)), (4, 16, None)]

@@ -4,10 +4,9 @@ import pytest
 from tiny import VIT, tiny_config
 from torch import nn
 
-from mgexp.errors import InputError
 from mgexp.models.build import build_model
-from mgexp.plan.memory import build_held_bytes, build_memory, memory_table
-from mgexp.registry import MODELS, OPTIMIZERS
+from mgexp.plan.memory import build_held_bytes, build_memory
+from mgexp.registry import MODELS
 from mgexp.train.setup import build_row_schedule
 
 FLOAT, INT64 = 4, 8
@@ -90,20 +89,6 @@ def test_weights_gradients_and_states_by_hand(cfg_of, method, per_parameter, per
     assert all(one.grad is None and not one.is_meta for one in model.parameters())
 
 
-def test_an_optimizer_that_needs_numbers_is_one_message(cfg_of):
-    class Reads(nn.Module):
-        def __init__(self, groups, solver):
-            self.params, self.state = groups[0]["params"], {}
-
-        def step(self):
-            self.params[0].sum().item()
-
-    OPTIMIZERS.add("reads", Reads)
-    cfg = cfg_of(SOLVER__OPTIMIZING_METHOD="reads")
-    with pytest.raises(InputError, match="OPTIMIZING_METHOD = reads: its memory cannot be counted"):
-        build_held_bytes(cfg, build_model(cfg))
-
-
 def test_blocks_that_are_computed_again_keep_what_lies_between_them(tmp_path):
     """3 blocks of 24 channels: without the inner tensors of two of them, less than half is kept."""
     kept = {}
@@ -113,14 +98,3 @@ def test_blocks_that_are_computed_again_keep_what_lies_between_them(tmp_path):
         kept[is_on] = shapes[8, 40]["activation_bytes"]
     tokens = 4 * 10 * 10
     assert 4 * FLOAT * 24 * tokens * 3 < kept[True] < kept[False] / 2
-
-
-def test_the_table_adds_what_is_held(cfg_of):
-    found, shapes = memory_by_shape(cfg_of())
-    found["held_bytes"] = 2**30
-    lines = memory_table(found, 1).splitlines()
-    assert "weights, gradients and optimizer hold 1.00 GiB" in lines[0]
-    row = next(line for line in lines if line.startswith("8x32²"))
-    total = 1 + shapes[8, 32]["activation_bytes"] / 2**30
-    assert row.split() == ["8x32²", "4", "4", f"{total:.2f}"]
-    assert "An estimate" in lines[-3]

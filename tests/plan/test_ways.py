@@ -9,7 +9,7 @@ from tiny import tiny_config
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.multigrid.schedule import StepShape
 from mgexp.plan.ways import RandomClips, build_training_step
-from mgexp.train.task import many_labels, one_label
+from mgexp.train.task import one_label
 
 CPU = torch.device("cpu")
 SHAPE = StepShape(frames=4, crop=16, clips=4, num_bn_groups=2)
@@ -29,13 +29,6 @@ def test_clips_are_those_of_a_loader():
     assert labels.dtype == torch.int64
     assert labels.shape == (4,)
     assert set(labels.tolist()) <= {0, 1, 2}
-
-
-def test_videos_may_have_many_labels():
-    labels = RandomClips(many_labels(5, "max"), CPU).batch(SHAPE).labels
-    assert labels.dtype == torch.float32
-    assert labels.shape == (4, 5)
-    assert set(labels.flatten().tolist()) <= {0.0, 1.0}
 
 
 def test_ours_has_the_groups_of_the_shape(cfg):

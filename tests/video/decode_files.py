@@ -26,20 +26,20 @@ FILES = {
 
 
 def write_files(folder):
-    """Writes all FILES."""
     for name, how in FILES.items():
         write_video(folder / name, **{"ticks": REGULAR, **how})
     return folder
 
 
-def seconds(ticks):
-    """Times of the frames, from the first."""
+def starts_of(name):
+    """When each frame of one of FILES comes on display, in seconds from the first."""
+    ticks = FILES[name].get("ticks", REGULAR)
     return (np.array(ticks) - ticks[0]) * float(TIME_BASE)
 
 
 def numbers_on_display(name, times):
     """The rule, frame by frame: the last one that is not later than the time, else the first."""
-    starts = seconds(FILES[name].get("ticks", REGULAR))
+    starts = starts_of(name)
     return [max((number for number, s in enumerate(starts) if s <= t), default=0) for t in times]
 
 
@@ -48,12 +48,7 @@ def random_times(name, rng):
 
     They are 2 ms away from any change of frames, since Matroska rounds times to milliseconds.
     """
-    starts = seconds(FILES[name].get("ticks", REGULAR))
+    starts = starts_of(name)
     times = rng.uniform(-0.1, starts[-1] + 0.5, rng.integers(1, 9))
     times = np.concatenate([times, rng.choice(times, 4)])
     return [t for t in times if np.abs(starts - t).min() > 0.002] or [0.01]
-
-
-def starts_of(name):
-    """When each frame of one of FILES comes on display, in seconds."""
-    return seconds(FILES[name].get("ticks", REGULAR))

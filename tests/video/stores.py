@@ -8,7 +8,6 @@ from pathlib import Path
 import av
 import numpy as np
 
-from mgexp.video.pyav import PyavReader
 from mgexp.video.store import StoreDir
 from mgexp.video.store_fill import Order
 
@@ -17,10 +16,6 @@ TIME_BASE = Fraction(1, 15360)
 REGULAR = [number * 512 for number in range(30)]
 IRREGULAR = np.cumsum(np.random.default_rng(1).integers(60, 2000, 30)).tolist()
 QUANTIZER = 2
-ROTATION_COUNTERCLOCKWISE = bytes.fromhex(
-    "00000000 FFFF0000 00000000 00010000 00000000 00000000 00000000 00000000 40000000"
-)
-"""The matrix of an mp4 track, nine fixed-point numbers, that turns the decoded picture by 90 degrees."""
 
 
 def smooth_picture(number: int, tall: int = TALL, wide: int = WIDE) -> np.ndarray:
@@ -49,14 +44,6 @@ def write_smooth(
     return path
 
 
-def turn(path: Path) -> Path:
-    """Makes an mp4 file say that its picture is displayed turned."""
-    data = path.read_bytes()
-    start = data.index(b"tkhd") + 4 + 40
-    path.write_bytes(data[:start] + ROTATION_COUNTERCLOCKWISE + data[start + 36 :])
-    return path
-
-
 def order(root: Path, *levels: int) -> Order:
     """Copies of good quality at ``levels``."""
     return Order(root, levels or (64, 32), QUANTIZER)
@@ -65,12 +52,6 @@ def order(root: Path, *levels: int) -> Order:
 def store_in(folder: Path) -> StoreDir:
     """The folder of a store."""
     return StoreDir(folder / "store")
-
-
-def frames_of(path: Path, times) -> np.ndarray:
-    """Frames of a file."""
-    with PyavReader(str(path)) as reader:
-        return reader.frames_at(times).pixels
 
 
 def psnr(one: np.ndarray, other: np.ndarray) -> float:

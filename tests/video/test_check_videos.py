@@ -180,21 +180,14 @@ def test_what_is_no_file_is_missing(tmp_path):
 
 
 def run(paths, num_processes=2, limit_seconds=30.0, quick=False):
-    return list(
-        check_videos(
-            paths,
-            quick=quick,
-            num_processes=num_processes,
-            limit_seconds=limit_seconds,
-            check=bad_checks.check,
-        )
-    )
+    how = {"quick": quick, "num_processes": num_processes, "limit_seconds": limit_seconds}
+    return check_videos(paths, **how, check=bad_checks.check)
 
 
 @pytest.mark.parametrize("num_processes", [1, 2])
 def test_every_video_is_checked_once(num_processes):
     paths = [f"{index}.mp4" for index in range(9)]
-    found = run(paths, num_processes, quick=True)
+    found = list(run(paths, num_processes, quick=True))
     assert sorted(check.path for check in found) == paths
     assert {check.reason for check in found} == {"quick=True"}
     assert len({check.frames for check in found}) <= num_processes  # their process ids
@@ -220,16 +213,8 @@ def test_a_process_that_dies_names_how_and_is_replaced():
     assert "exit code 7" in found["leave"].reason
 
 
-def test_real_videos_are_checked(tmp_path):
-    path = str(write_video(tmp_path / "a.mp4"))
-    (found,) = check_videos([path], quick=False, num_processes=4, limit_seconds=30.0)
-    assert (found.path, found.kind, found.frames) == (path, "ok", 40)
-
-
 def test_who_stops_early_leaves_no_process():
-    checking = check_videos(
-        ["a", "b", "hang"], quick=False, num_processes=2, limit_seconds=99.0, check=bad_checks.check
-    )
+    checking = run(["a", "b", "hang"], limit_seconds=99.0)
     next(checking)
     checking.close()
     assert multiprocessing.active_children() == []
@@ -285,13 +270,6 @@ def test_a_file_that_changed_is_not_known(change, log, video, tmp_path):
     assert read_jsonl(tmp_path / "videos.jsonl") == []
 
 
-@pytest.mark.parametrize("kind", ["missing", "open_fails", "no_sequence", "crashed"])
-def test_what_may_be_a_fault_of_the_system_is_tried_again(kind, log, video):
-    """Such as a file without the right to read it: its size and time stay when the right is given."""
-    log().add(VideoCheck(str(video), kind))
-    assert log().known([str(video)]) == {}
-
-
 def test_a_video_that_changes_while_it_is_decoded_is_checked_again(log, tmp_path):
     path = write_video(tmp_path / "a.mp4")
     found = check_video(str(path), quick=False)
@@ -303,18 +281,24 @@ def test_a_video_that_changes_while_it_is_decoded_is_checked_again(log, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("was", "now", "holds"),
-    [(True, True, 1), (False, True, 1), (False, False, 1), (True, False, 0)],
+    ("check", "was", "now", "holds"),
+    [
+        # It may be a fault of the system, such as no right to read the file.
+        *(
+            ({"kind": kind}, {}, {}, 0)
+            for kind in ("missing", "open_fails", "no_sequence", "crashed")
+        ),
+        ({"kind": "ok"}, {"quick": True}, {"quick": True}, 1),
+        ({"kind": "ok"}, {"quick": False}, {"quick": True}, 1),
+        ({"kind": "ok"}, {"quick": False}, {"quick": False}, 1),
+        ({"kind": "ok"}, {"quick": True}, {"quick": False}, 0),
+        ({"kind": "hung", "seconds": 10.01}, {}, {"limit_seconds": 10.0}, 1),
+        ({"kind": "hung", "seconds": 10.01}, {}, {"limit_seconds": 30.0}, 0),
+    ],
 )
-def test_a_full_check_does_not_trust_a_quick_one(was, now, holds, log, video):
-    log(quick=was).add(VideoCheck(str(video), "ok", frames=40))
-    assert len(log(quick=now).known([str(video)])) == holds
-
-
-@pytest.mark.parametrize(("limit_seconds", "holds"), [(10.0, 1), (30.0, 0)])
-def test_what_hung_is_tried_again_with_more_time(limit_seconds, holds, log, video):
-    log().add(VideoCheck(str(video), "hung", seconds=10.01))
-    assert len(log(limit_seconds=limit_seconds).known([str(video)])) == holds
+def test_a_check_is_trusted_where_another_would_find_no_more(check, was, now, holds, log, video):
+    log(**was).add(VideoCheck(str(video), **check))
+    assert len(log(**now).known([str(video)])) == holds
 
 
 def test_a_torn_last_line_is_forgotten(log, video, tmp_path):
@@ -330,8 +314,6 @@ def test_the_quarantine_lists_what_cannot_be_used(log, tmp_path):
     log().write_quarantine(checks, tmp_path)
     assert (tmp_path / "quarantine.txt").read_text() == "a.mp4\nb.mp4\n"
 
-
-# The table by kind, against lines written by hand.
 
 CHECKS = [
     *(VideoCheck(f"{index}.mp4", "ok", duration_seconds=1.5) for index in range(4)),

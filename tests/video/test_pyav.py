@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from decode_files import FILES, NUM_FRAMES, numbers_on_display, random_times, starts_of, write_files
 from odd_videos import write_pictures
-from videos import LONG_GOP, decode_all, numbers_of, write_video
+from videos import LONG_GOP, decode_all, frames_at, numbers_of, write_video
 
 from mgexp.video.pyav import PyavReader, plan_runs
 from mgexp.video.reader import VideoError
@@ -14,11 +14,6 @@ from mgexp.video.reader import VideoError
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return write_files(tmp_path_factory.mktemp("videos"))
-
-
-def frames_at(path, times):
-    with PyavReader(str(path)) as reader:
-        return reader.frames_at(times).pixels
 
 
 def forbid(monkeypatch, method):
@@ -44,6 +39,12 @@ def test_the_short_cut_gives_the_pixels_of_a_plain_decoder(folder, name, monkeyp
             times = random_times(name, rng)
             expected = every_frame[numbers_on_display(name, times)]
             np.testing.assert_array_equal(reader.frames_at(times).pixels, expected)
+
+
+@pytest.mark.parametrize("name", ["gop_8.mp4", "late.mp4", "late.mkv"])
+def test_a_file_says_how_long_it_is(folder, name):
+    with PyavReader(str(folder / name)) as reader:
+        assert reader.duration_seconds == pytest.approx(NUM_FRAMES / 30, abs=0.002)
 
 
 @pytest.mark.parametrize("name", FILES)

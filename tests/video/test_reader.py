@@ -1,60 +1,16 @@
-"""Frames at given times, against the numbers that the frames show and a plain decoder."""
+"""Durations, files that are cut or damaged, and what travels to workers."""
 
 import pickle
 
 import numpy as np
 import pytest
-from decode_files import (
-    FILES,
-    NUM_FRAMES,
-    numbers_on_display,
-    random_times,
-    write_files,
-)
-from videos import (
-    GOP_8,
-    INTRA,
-    LONG_GOP,
-    TALL,
-    WIDE,
-    decode_all,
-    numbers_of,
-    write_video,
-)
+from videos import GOP_8, INTRA, LONG_GOP, frames_at, numbers_of, write_video
 
 from mgexp.video.frame_folder import FilesAndFolders
 from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import VideoError
 
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return write_files(tmp_path_factory.mktemp("videos"))
-
-
-def frames_at(path, times):
-    with PyavReader(str(path)) as reader:
-        return reader.frames_at(times).pixels
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_frames_are_those_on_display(folder, name):
-    rng = np.random.default_rng(0)
-    for _ in range(10):
-        times = random_times(name, rng)
-        assert numbers_of(frames_at(folder / name, times)) == numbers_on_display(name, times)
-
-
-def test_frames_are_rgb_in_the_order_of_the_times(folder):
-    frames = frames_at(folder / "intra.mp4", [0.5, 0.0])
-    assert (frames.shape, frames.dtype) == ((2, TALL, WIDE, 3), np.uint8)
-    np.testing.assert_array_equal(frames, decode_all(folder / "intra.mp4")[[15, 0]])
-
-
-@pytest.mark.parametrize("name", ["gop_8.mp4", "late.mp4", "late.mkv"])
-def test_a_file_says_how_long_it_is(folder, name):
-    with PyavReader(str(folder / name)) as reader:
-        assert reader.duration_seconds == pytest.approx(NUM_FRAMES / 30, abs=0.002)
+NUM_FRAMES = 40
 
 
 def test_a_duration_that_the_header_lacks_is_measured(tmp_path):
@@ -96,11 +52,6 @@ def test_damaged_frames_are_a_video_error(tmp_path):
     path.write_bytes(content)
     with pytest.raises(VideoError, match=r"damaged\.mp4: cannot be decoded"):
         frames_at(path, np.arange(NUM_FRAMES) / 30)
-
-
-def test_an_error_of_the_caller_stays_its_own(folder):
-    with pytest.raises(ValueError, match="mine"), PyavReader(str(folder / "intra.mp4")):
-        raise ValueError("mine")
 
 
 def test_openers_travel_to_workers():

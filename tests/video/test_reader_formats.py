@@ -5,11 +5,20 @@ from fractions import Fraction
 import av
 import numpy as np
 import pytest
-from videos import LONG_GOP, TALL, WIDE, decode_all, numbers_of, set_display_matrix, write_video
+from videos import (
+    LONG_GOP,
+    TALL,
+    WIDE,
+    decode_all,
+    frames_at,
+    numbers_of,
+    set_display_matrix,
+    write_video,
+)
 
+from mgexp.video import rgb
 from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import Region
-from mgexp.video.rgb import quarter_turns
 
 FRAME_TIME = {"time_base": Fraction(1, 30)}  # MPEG-1 and 2 know no finer one
 FILES = {
@@ -62,11 +71,6 @@ def written(tmp_path_factory):
         return path if path.exists() else write_video(path, **form)
 
     return write
-
-
-def frames_at(path, times):
-    with PyavReader(str(path)) as reader:
-        return reader.frames_at(times).pixels
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -147,4 +151,15 @@ def test_a_matrix_that_is_no_rotation_is_left_alone(tmp_path):
     [(0, 0), (90, 1), (-90, -1), (180, 2), (-180, -2), (44, 0), (46, 1), (-46, -1), (-(2**31), 0)],
 )
 def test_angles_are_taken_to_the_nearest_quarter_turn(degrees, turns):
-    assert quarter_turns(degrees) == turns
+    assert rgb.quarter_turns(degrees) == turns
+
+
+@pytest.mark.parametrize(
+    "region", [Region(5, 7, 20, 10), Region(0, 1, 47, 63), Region(47, 0, 1, 1)]
+)
+def test_the_pixels_of_a_cut_are_those_of_the_whole_picture(region, monkeypatch):
+    noise = np.random.default_rng(0).integers(0, 256, (48, 64, 3), np.uint8)
+    frame = av.VideoFrame.from_ndarray(noise, format="rgb24").reformat(format="yuv420p")
+    whole = rgb.RgbConverter()(frame, Region(0, 0, 48, 64))[region.rows, region.columns]
+    monkeypatch.setattr(rgb, "LEAST_CUT", 0)
+    np.testing.assert_array_equal(rgb.RgbConverter()(frame, region), whole)

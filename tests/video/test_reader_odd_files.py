@@ -28,12 +28,31 @@ def read(path, times=(0.0, 0.55, 9.0)):
         return reader.frames_at(times).pixels
 
 
+def mux_silence(container, stream, seconds):
+    """Encodes the sound stream of a file at once."""
+    frame = av.AudioFrame.from_ndarray(np.zeros((1, seconds * 44100), np.float32), "fltp", "mono")
+    frame.sample_rate, frame.pts, frame.time_base = 44100, 0, Fraction(1, 44100)
+    container.mux([*stream.encode(frame), *stream.encode()])
+
+
+def add_video(container, codec, rate):
+    stream = container.add_stream(codec, rate=rate)
+    stream.width, stream.height, stream.pix_fmt = WIDE, TALL, "yuv420p"
+    return stream
+
+
+def mux_numbers(container, stream, rate, num_frames):
+    """Encodes the video stream of a file at once."""
+    for number in range(num_frames):
+        frame = av.VideoFrame.from_ndarray(picture(number), format="rgb24")
+        frame.pts, frame.time_base = number, Fraction(1, rate)
+        container.mux(stream.encode(frame))
+    container.mux(stream.encode())
+
+
 def write_sound_mp4(path):
     with av.open(str(path), "w") as container:
-        stream = container.add_stream("aac", rate=8000)
-        frame = av.AudioFrame.from_ndarray(np.zeros((1, 8000), np.float32), "fltp", "mono")
-        frame.sample_rate = 8000
-        container.mux([*stream.encode(frame), *stream.encode()])
+        mux_silence(container, container.add_stream("aac", rate=44100), seconds=1)
 
 
 def write_header_alone(path):
@@ -140,39 +159,14 @@ def test_a_fragmented_file_that_begins_with_sound_has_the_clock_of_its_video(tmp
     options = {"movflags": "frag_keyframe+empty_moov+default_base_moof"}
     with av.open(str(path), "w", options=options) as container:
         heard = container.add_stream("aac", rate=44100)
-        stream = container.add_stream("libx264", rate=10)
-        stream.width, stream.height, stream.pix_fmt = WIDE, TALL, "yuv420p"
+        stream = add_video(container, "libx264", 10)
         stream.codec_context.options = {"bf": "2", "g": "10", "sc_threshold": "0"}
-        silence = np.zeros((1, 3 * 44100), np.float32)
-        sound = av.AudioFrame.from_ndarray(silence, "fltp", "mono")
-        sound.sample_rate, sound.pts, sound.time_base = 44100, 0, Fraction(1, 44100)
-        container.mux([*heard.encode(sound), *heard.encode()])
-        for number in range(30):
-            frame = av.VideoFrame.from_ndarray(picture(number), format="rgb24")
-            frame.pts, frame.time_base = number, Fraction(1, 10)
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode())
+        mux_silence(container, heard, seconds=3)
+        mux_numbers(container, stream, 10, 30)
     for times in ([0.52], [0.82, 1.07], [1.52, 1.97], [0.0, 0.52]):
         assert numbers_of(read(path, times)) == [int(10 * time) for time in times]
     with PyavReader(str(path)) as reader:
         assert reader.duration_seconds == pytest.approx(3.0, abs=0.05)
-
-
-def write_with_sound(path, codec):
-    """Two seconds of video, and five of silence."""
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream(codec, rate=30)
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
-        heard = container.add_stream("aac", rate=44100)
-        for number in range(60):
-            frame = av.VideoFrame.from_ndarray(picture(number), format="rgb24")
-            frame.pts, frame.time_base = number, Fraction(1, 30)
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode())
-        silence = np.zeros((1, 5 * 44100), np.float32)
-        frame = av.AudioFrame.from_ndarray(silence, "fltp", "mono")
-        frame.sample_rate, frame.pts, frame.time_base = 44100, 0, Fraction(1, 44100)
-        container.mux([*heard.encode(frame), *heard.encode()])
 
 
 @pytest.mark.parametrize(
@@ -181,7 +175,10 @@ def write_with_sound(path, codec):
 )
 def test_a_video_ends_with_its_last_frame_however_long_its_sound_is(suffix, codec, tmp_path):
     path = tmp_path / f"a.{suffix[:3]}"
-    write_with_sound(path, codec)
+    with av.open(str(path), "w") as container:
+        stream, heard = add_video(container, codec, 30), container.add_stream("aac", rate=44100)
+        mux_numbers(container, stream, 30, 60)
+        mux_silence(container, heard, seconds=5)
     if "without" in suffix:
         path.write_bytes(path.read_bytes().replace(b"DURATION", b"LENGTH__"))
     with PyavReader(str(path)) as reader:

@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import threading
 from pathlib import Path
 
 import pytest
@@ -67,35 +66,3 @@ def test_files_are_closed_after_use(folder):
     before = num_entries("/proc/self/fd")
     load(folder, 40)
     assert num_entries("/proc/self/fd") == before
-
-
-def test_a_file_is_closed_after_an_error_of_the_caller(folder):
-    load(folder, 4)
-    before = num_entries("/proc/self/fd")
-    for _ in range(10):
-        with pytest.raises(KeyError), PyavReader(str(folder / "a.mp4")) as reader:
-            reader.frames_at([0.1])
-            raise KeyError("mine")
-    assert num_entries("/proc/self/fd") == before
-
-
-def num_threads_during(work):
-    """The most threads that this process has while ``work`` runs, without the one that counts."""
-    counts, done = [], threading.Event()
-
-    def count():
-        while not done.is_set():
-            counts.append(num_entries("/proc/self/task") - 1)
-
-    counter = threading.Thread(target=count)
-    counter.start()
-    work()
-    done.set()
-    counter.join()
-    return max(counts)
-
-
-def test_decoding_takes_one_thread(folder):
-    load(folder, 4)
-    before = num_entries("/proc/self/task")
-    assert num_threads_during(lambda: load(folder, 60)) == before

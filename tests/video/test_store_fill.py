@@ -17,7 +17,6 @@ from stores import order, store_in, write_smooth
 from mgexp.errors import InputError
 from mgexp.video import store_encode, store_fill
 from mgexp.video.pyav import PyavReader
-from mgexp.video.reader import VideoError
 from mgexp.video.store import Copy, Stamp, StoredVideo, StoreIndex, stamp_of
 from mgexp.video.store_fill import Order, Sample, disk_table, fill_store
 
@@ -137,22 +136,15 @@ def test_copies_of_a_video_that_cannot_be_read_now_stay(videos, tmp_path, monkey
 
 
 @pytest.mark.parametrize("fault", ["gone", "unreadable"])
-def test_a_level_that_cannot_be_made_now_takes_no_other_copies_away(
-    videos, tmp_path, monkeypatch, fault
-):
+def test_a_level_that_cannot_be_made_now_takes_no_other_copies_away(videos, tmp_path, fault):
     fill(tmp_path, levels=(64,))
     before = store_in(tmp_path).read()["2.mp4"]
     if fault == "gone":
         (videos / "2.mp4").unlink()
     else:
-        original = store_fill.encode_video
-
-        def encode(source, path, *others):
-            if path == "2.mp4":
-                raise VideoError(path, "cannot be opened: Permission denied")
-            return original(source, path, *others)
-
-        monkeypatch.setattr(store_fill, "encode_video", encode)
+        state = (videos / "2.mp4").stat()
+        (videos / "2.mp4").write_bytes(bytes(state.st_size))
+        os.utime(videos / "2.mp4", ns=(state.st_mtime_ns, state.st_mtime_ns))
     for num_copied in (4, 0):
         filled = fill(tmp_path)
         assert (filled.num_copied, len(filled.failures)) == (num_copied, 1)
@@ -320,12 +312,8 @@ def test_a_store_that_is_being_filled_is_refused(videos, tmp_path):
         holder.wait()
 
 
-# The table of a plan: every figure, and a warning where the store does not fit.
-
-
-@pytest.fixture
-def table(tmp_path):
-    """The table of ten videos of 0.5 GB each, the first two of them sampled: each a fifth of all the bytes."""
+def test_the_table_of_a_plan_has_every_figure_and_says_what_does_not_fit(tmp_path):
+    """Ten videos of 0.5 GB each, the first two of them sampled: each a fifth of all the bytes."""
     names = [f"{number}.mp4" for number in range(10)]
     for name in names:
         (tmp_path / name).touch()
@@ -333,18 +321,8 @@ def table(tmp_path):
     levels = {320: Copy(256, 340, 3 * 10**8), 160: Copy(160, 212, 10**8)}
     stamp = Stamp(5 * 10**8, 0)
     videos = tuple(StoredVideo(name, stamp, 300, 10.0, 256, 340, levels) for name in names[:2])
-    sample = Sample(videos, encode_seconds=240.0)
-    asked = order(tmp_path, 160, 320)
-
-    def table(num_processes, free_bytes=10**12):
-        return disk_table(asked, names, sample, num_processes, free_bytes)
-
-    return table
-
-
-def test_every_level_and_their_sum(table):
-    lines = table(2).splitlines()
-    assert lines[0] == "10 videos, from a sample of 2:"
+    plan = (order(tmp_path, 160, 320), names, Sample(videos, encode_seconds=240.0), 2)
+    lines = disk_table(*plan, free_bytes=10**12).splitlines()
     figures = [line.rsplit(None, 2)[:2] for line in lines[1:5]]
     assert figures == [
         ["  videos", "5.000"],
@@ -353,7 +331,4 @@ def test_every_level_and_their_sum(table):
         ["  store in all", "4.000"],
     ]
     assert lines[5].endswith("encoding takes about 10 min 00 s with 2 processes")
-
-
-def test_a_store_that_does_not_fit_is_said(table):
-    assert "it does not fit: 3.900 GB are free there" in table(2, 39 * 10**8)
+    assert "it does not fit: 3.900 GB are free" in disk_table(*plan, free_bytes=39 * 10**8)

@@ -11,6 +11,8 @@ from pathlib import Path
 import av
 import numpy as np
 
+from mgexp.video.pyav import PyavReader
+
 BASE = 8
 """Digits of a frame number: two of them, as grey levels 28 apart, far more than any codec is off."""
 TIME_BASE = Fraction(1, 15360)
@@ -82,6 +84,12 @@ def set_display_matrix(path: Path, matrix: Sequence[int]) -> None:
     start = content.index(b"tkhd") + 4 + 40
     content[start : start + 36] = struct.pack(">9i", a, b, 0, c, d, 0, x, y, 1 << 30)
     path.write_bytes(content)
+
+
+def frames_at(path: Path, times: Sequence[float]) -> np.ndarray:
+    """What the reader of training gives."""
+    with PyavReader(str(path)) as reader:
+        return reader.frames_at(times).pixels
 
 
 def decode_all(path: Path) -> np.ndarray:
