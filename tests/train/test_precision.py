@@ -58,23 +58,6 @@ def test_only_fp16_scales_its_loss(name):
     assert bool(scaler.state_dict()) == (name == "fp16")
 
 
-def test_a_scaler_that_is_off_steps_like_the_optimizer():
-    layers = [nn.Linear(2, 1), nn.Linear(2, 1)]
-    layers[1].load_state_dict(layers[0].state_dict())
-    for layer, name in zip(layers, ("fp32", None), strict=True):
-        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
-        loss = layer(torch.ones(1, 2)).square().mean()
-        if name:
-            scaler = Precision(name).scaler(CPU)
-            scaler.scale(loss).backward()
-            scaler.step(optimizer)
-            scaler.update()
-        else:
-            loss.backward()
-            optimizer.step()
-    assert torch.equal(layers[0].weight, layers[1].weight)
-
-
 def test_backends_are_set_for_a_block_and_then_as_before():
     before = MATMUL.fp32_precision
     with Precision("tf32").backends():

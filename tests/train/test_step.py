@@ -289,11 +289,8 @@ def test_without_batch_norm_a_mini_batch_is_cut_anywhere_but_in_pairs():
 def test_problems_name_the_shape_and_the_remedy():
     shapes = [StepShape(8, 112, 64, 2), StepShape(8, 112, 64, 8)]
     (problem,) = split_problems(shapes, 16)
-    assert "TRAIN.MAX_CLIPS_PER_GPU = 16 is too few for 64x8x112²" in problem
-    assert (
-        "raise it to 32 or more, or set MULTIGRID.BN_BASE_SIZE to 16 or less, but not to 0"
-        in problem
-    )
+    for said in ("MAX_CLIPS_PER_GPU = 16 is too few for 64x8x112²", "32 or more", "16 or less"):
+        assert said in problem
 
 
 MEMORY_CODE = """
@@ -315,7 +312,6 @@ def kept_mb():
     return resident_mb() - before
 
 
-print(kept_mb())
 assert not keep_memory(torch.device("cuda"))
 print(kept_mb())
 assert keep_memory(torch.device("cpu"))
@@ -329,7 +325,6 @@ def test_a_large_block_stays():
     done = subprocess.run(
         [sys.executable, "-c", MEMORY_CODE], check=True, capture_output=True, text=True
     )
-    *given, kept = map(float, done.stdout.split())
-    assert all(-20 < one < 20 for one in given)
-    assert len(given) == 2
+    given, kept = map(float, done.stdout.split())
+    assert -20 < given < 20
     assert 290 < kept < 320
