@@ -60,14 +60,6 @@ def test_softmax_scores_of_the_views_are_summed():
     assert found.loss == pytest.approx(wanted, rel=1e-6)
 
 
-def test_top5_of_more_than_five_classes():
-    scores = Scores(2, one_label(7, "sum"), CPU)
-    logits = torch.arange(7.0).repeat(2, 1)  # best five: classes 6, 5, 4, 3, 2
-    scores.add(logits, torch.tensor([0, 1]), torch.tensor([2, 1]))
-    found = scores.reduce(Processes())
-    assert found.metrics == {"top1": 0.0, "top5": 50.0}
-
-
 def test_max_takes_the_best_score_of_the_views():
     """Class 1 has the larger sum, but class 0 has the single best view."""
     batches = [views([[9, 0, 0]], [0], [1]), views([[0, 2, 0], [0, 2, 0]], [0, 0], [1, 1])]

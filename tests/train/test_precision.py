@@ -33,14 +33,14 @@ def test_products_have_the_type_and_losses_are_fp32(name, dtype):
     assert one_label.dtype == many_labels.dtype == torch.float32
 
 
-def test_on_a_cpu_auto_is_fp32():
-    assert resolve_precision("auto", CPU) == Precision("fp32")
-    assert Precision("fp32").is_exact and not Precision("tf32").is_exact
-
-
-@pytest.mark.parametrize("name", ["fp32", "bf16", "fp16"])
-def test_a_cpu_has_the_others(name):
-    assert resolve_precision(name, CPU) == Precision(name)
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [("auto", "fp32"), *((name, name) for name in ("fp32", "bf16", "fp16"))],
+)
+def test_on_a_cpu_auto_is_fp32_and_others_are_there(name, wanted):
+    found = resolve_precision(name, CPU)
+    assert found == Precision(wanted)
+    assert found.is_exact == (wanted == "fp32")
 
 
 def test_tf32_on_a_cpu_is_refused():

@@ -4,18 +4,14 @@ import ast
 import re
 from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import torch
 from tiny import data_keys, tiny_config
 
 from mgexp.config.keys import BY_NAME
 from mgexp.data.records import Action, ActionRecord, VideoList, VideoRecord
 from mgexp.errors import InputError, collected
-from mgexp.run import environment
 from mgexp.train import setup as build
-from mgexp.train.job import _prepare_torch
 from mgexp.train.setup import (
     Inputs,
     build_inputs,
@@ -28,7 +24,6 @@ from mgexp.train.setup import (
     list_problems,
     unusable_problem,
 )
-from mgexp.train.task import build_task
 from mgexp.video.pyav import PyavReader
 
 OFF = {"MULTIGRID.LONG_CYCLE": False, "MULTIGRID.SHORT_CYCLE": False}
@@ -109,10 +104,6 @@ def test_stages_and_warm_ups_that_do_not_fit_are_said_once(changes, said, tiny_d
         build_inputs(tiny_config(tmp_path, {**data_keys(tiny_data), **changes}), [], 1)
     (problem,) = caught.value.problems
     assert problem.startswith(said)
-
-
-def test_segments_have_no_stride(tmp_path):
-    assert build_recipe(tiny_config(tmp_path, {"DATA.TEMPORAL_GRID": "segments"})).stride is None
 
 
 @pytest.mark.parametrize(("long", "num_long"), [(True, 4), (False, 1)])
@@ -271,29 +262,3 @@ def test_the_fingerprint_knows_actions_and_their_seconds(tmp_path):
         Inputs(one, one, (), 1, schedule, PyavReader).fingerprint()["val_sha256"] for one in records
     }
     assert len(found) == 4
-
-
-@pytest.mark.parametrize(
-    ("loss", "method"),
-    [("cross_entropy", "sum"), ("cross_entropy", "max"), ("bce_logit", "max")],
-)
-def test_keys_choose_loss_and_ensemble(loss, method, tmp_path):
-    task = build_task(
-        tiny_config(tmp_path, {"MODEL.LOSS_FUNC": loss, "DATA.ENSEMBLE_METHOD": method})
-    )
-    assert task.ensemble == method
-    assert task.label_type == {"cross_entropy": torch.int64, "bce_logit": torch.float32}[loss]
-    assert task.num_classes == 2
-
-
-def test_a_container_with_little_processor_time_gets_few_threads(tmp_path, monkeypatch):
-    """torch sees the cores of the machine. Two tenths of a second in each tenth are two of them."""
-    (tmp_path / "cpu.max").write_text("200000 100000\n")
-    monkeypatch.setattr(environment, "CPU_MAX", tmp_path / "cpu.max")
-    set_to = []
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
-    monkeypatch.setattr(torch, "set_num_threads", set_to.append)
-    for threads in (0, 3):
-        cfg = tiny_config(tmp_path, {"TRAIN.NUM_THREADS": threads})
-        _prepare_torch(SimpleNamespace(cfg=cfg, device=torch.device("cpu")))
-    assert set_to == [2, 3]
