@@ -98,15 +98,11 @@ def test_gradients_are_scaled_to_the_largest_norm(max_norm, moved, scale):
     torch.testing.assert_close(model.head.weight.data, torch.tensor([[moved], [-moved]]))
 
 
-def test_the_largest_norm_is_that_of_the_configuration(tmp_path):
-    cfg = tiny_config(tmp_path, {"SOLVER.CLIP_GRAD_L2NORM": 3.0})
-    assert build_training_step(cfg, CPU).step.max_grad_norm == 3.0
-
-
-def test_smoothed_labels_are_those_of_the_configuration(tmp_path):
+def test_the_largest_norm_and_smoothed_labels_are_those_of_the_configuration(tmp_path):
     """The target is 1 − ε for the class and ε / classes for all."""
-    cfg = tiny_config(tmp_path, {"MODEL.LABEL_SMOOTHING": 0.2})
-    step = build_training_step(cfg, torch.device("cpu")).step
+    cfg = tiny_config(tmp_path, {"MODEL.LABEL_SMOOTHING": 0.2, "SOLVER.CLIP_GRAD_L2NORM": 3.0})
+    step = build_training_step(cfg, CPU).step
+    assert step.max_grad_norm == 3.0
     logits, labels = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0])
     logs = logits.log_softmax(1)
     wanted = -(0.8 * logs[:, 0] + 0.1 * logs.sum(1)).mean()
