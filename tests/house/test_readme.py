@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
+from fake_runs import fake_run
+from released import write_released
 from tiny import load_tool
 
 from mgexp.config.load import read_config
@@ -20,6 +23,19 @@ PAGES = (
     "experiments/README.md",
 )
 MAX_README_LINES = 150
+PAGES_WITH_TESTS = ("docs/own_videos.md", "docs/predict.md")
+"""Tests of their own in tests/tools run all commands of these pages."""
+NOT_RUN = (
+    *(r"bench_(loader|step)\.py", r"(check|prepare|own)_data\.py", r"(collect|predict|plan)\.py"),
+    *(
+        r"convert_weights\.py",
+        r"doctor\.py --cfg",
+        r"make_quickstart\.py",
+        r"show_model\.py (?!.*--check)",
+    ),
+    *(r"run_net\.py (?!--list-keys)", r"study\.py (?!.*--status)", r"sweep\.py (?!.*--dry-run)"),
+)
+"""The commands that are only parsed here, as they need data, networks or minutes. tests/tools runs their tools."""
 
 
 def expanded(word):
@@ -31,24 +47,43 @@ def expanded(word):
 
 
 def commands():
-    """(name of the tool, *arguments) of each command in a bash block, continued lines joined."""
-    found = set()
+    """(page, words) of each line of a bash block, continued lines joined."""
     for page in PAGES:
         text = (ROOT / page).read_text(encoding="utf-8")
         for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL):
             for line in block.replace("\\\n", " ").splitlines():
                 words = [one for word in shlex.split(line, comments=True) for one in expanded(word)]
-                # What stands before the tool starts it, as torchrun does.
-                while words and not words[0].startswith("tools/"):
-                    del words[0]
-                if words and words[0].endswith(".py"):
-                    found.add((words[0].removeprefix("tools/"), *words[1:]))
-    return sorted(found)
+                if words:
+                    yield page, words
 
 
-def test_the_readme_is_short_and_every_page_is_linked_and_starts_with_a_command():
+def of_tool(words):
+    """(name of the tool, its arguments) of a command, or None. The words before it start it, as torchrun does."""
+    place = next((n for n, word in enumerate(words) if word.startswith("tools/")), None)
+    return None if place is None else (words[place].removeprefix("tools/"), words[place + 1 :])
+
+
+def of_tools(without=()):
+    """(name of the tool, *arguments) of the commands of all pages but ``without``, each once."""
+    found = (of_tool(words) for page, words in commands() if page not in without)
+    return sorted({(name, *own) for name, own in filter(None, found)})
+
+
+OF_TOOLS = of_tools()
+PYTHON_TOOLS = [one for one in OF_TOOLS if one[0].endswith(".py")]
+RUN_HERE = [
+    one
+    for one in of_tools(PAGES_WITH_TESTS)
+    if one in PYTHON_TOOLS and not re.match("|".join(NOT_RUN), " ".join(one))
+]
+
+
+def test_readme_is_a_page_to_land_on():
+    assert (ROOT / "README.md").read_text(encoding="utf-8").count("\n") <= MAX_README_LINES
+
+
+def test_every_page_of_docs_is_linked_and_starts_with_a_command():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert readme.count("\n") <= MAX_README_LINES
     for page in sorted(ROOT.glob("docs/*.md")):
         assert f"(docs/{page.name})" in readme
         before, fence, _ = page.read_text(encoding="utf-8").partition("```")
@@ -56,7 +91,15 @@ def test_the_readme_is_short_and_every_page_is_linked_and_starts_with_a_command(
         assert before.count("\n") < 12, page
 
 
-@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_scripts_exist_and_say_what_their_options_do():
+    scripts = [one for one in OF_TOOLS if not one[0].endswith(".py")]
+    assert len(scripts) >= 2
+    for name, *own in scripts:
+        text = (ROOT / "tools" / name).read_text(encoding="utf-8")
+        assert [word for word in own if word.startswith("--") and word not in text] == []
+
+
+@pytest.mark.parametrize("words", PYTHON_TOOLS, ids=" ".join)
 def test_a_tool_takes_the_command(words, monkeypatch, own_code):
     """Its own parser reads the options. The configuration that the command describes has no problem."""
     name, *own = words
@@ -76,6 +119,35 @@ def test_a_tool_takes_the_command(words, monkeypatch, own_code):
     if getattr(options, "cfg", None):
         keys = options.overrides if hasattr(options, "overrides") else options.words
         assert read_config(Path(options.cfg), keys)[1] == []
+
+
+@pytest.fixture
+def place(tmp_path, tiny_data, monkeypatch):
+    """A working folder with the rows, and small files in the place of those that commands read."""
+    for name in ("experiments", "examples"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "data").mkdir()
+    quickstart = Path(shutil.copytree(tiny_data, tmp_path / "data" / "quickstart"))
+    for split in ("train", "val"):
+        (quickstart / f"{split}.txt").rename(quickstart / f"{split}.csv")
+    for row in ("baseline", "long"):
+        fake_run(tmp_path / "runs" / "quickstart", row)
+    for name in ("SLOWFAST_8x8_R50", "MVITv2_S_16x4"):
+        write_released(tmp_path / f"{name}.yaml", f"Kinetics/{name}")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", RUN_HERE, ids=" ".join)
+def test_a_command_that_needs_seconds_runs(words, place, capsys, own_code):
+    name, *own = words
+    try:
+        code = load_tool(name.removesuffix(".py")).main(own)
+    except SystemExit as done:  # --list-keys
+        code = done.code or 0
+    printed = capsys.readouterr()
+    assert code == 0, printed.err
+    assert printed.out.count("\n") >= 2
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -66,23 +66,39 @@ def call_problems(call):
     keywords = {word.arg: ast.unparse(word.value) for word in call.keywords}
     if name in BUILTINS | FORBIDDEN_CALLS or name.startswith(("os.exec", "os.spawn")):
         yield name
-    for word in ("shell", "allow_unsafe"):
-        if keywords.get(word, "False") != "False":
-            yield f"{name}({word})"
+    if (
+        keywords.get("shell", "False") != "False"
+        or keywords.get("allow_unsafe", "False") != "False"
+    ):
+        yield f"{name}(shell or allow_unsafe)"
     if name == "yaml.load" and keywords.get("Loader") != "PlainLoader":
         yield "yaml.load without PlainLoader"
     if name in NEEDED_VALUES:
         word, value = NEEDED_VALUES[name]
         if keywords.get(word) != str(value):
             yield f"{name} without {word}={value}"
+    if name.startswith("subprocess.") and call.args and is_text(call.args[0]):
+        yield f"{name} of a text"
     if name.endswith((".extractall", ".extract")) and "archive" in name:
         yield name
+
+
+def is_text(node):
+    """Whether an expression is a text, and not a list of words, as far as it shows."""
+    if isinstance(node, ast.Constant | ast.JoinedStr):
+        return True
+    if isinstance(node, ast.BinOp):
+        return is_text(node.left) or is_text(node.right)
+    return isinstance(node, ast.Call) and ast.unparse(node.func).endswith((".format", ".join"))
 
 
 BAD = """\
 eval(text)
 compile(text, '', 'exec')
 os.execvp('ls', words)
+subprocess.run('ls ' + folder, check=True)
+subprocess.run(f'ls {folder}')
+subprocess.run(' '.join(words))
 subprocess.run(words, shell=is_shell)
 from pickle import loads
 class Mine(pickle.Unpickler): pass
