@@ -65,15 +65,8 @@ def networks_are_counted_once() -> Iterator[None]:
 
     They depend on nothing but the network and the shapes. tests/models tests the functions themselves.
     """
-    sections = (
-        "MODEL",
-        "RESNET",
-        "SLOWFAST",
-        "NONLOCAL",
-        "VIT",
-        "MVIT",
-        "X3D",
-    )  # what build_network reads
+    # What build_network reads.
+    sections = ("MODEL", "RESNET", "SLOWFAST", "NONLOCAL", "VIT", "MVIT", "X3D")
 
     def network_of(cfg: Any) -> object:
         if cfg.MODEL.MODEL_NAME not in OURS:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from mgexp.results.comparison import Row
-from mgexp.results.runs import Evaluation, Run
+from mgexp.results.runs import Run
 from mgexp.results.store import add_to_store, export_results
-from mgexp.run.confusion import Confusion
 from mgexp.run.folder import ExperimentsDir, RunsDir
 
 CPU, GPU = "Test CPU", "Test GPU"
@@ -21,49 +19,32 @@ def result(
     top1: float | None = 90.0,
     *,
     map_: float | None = None,
-    steps: int = 1000,
-    train_flops: float = 1e14,
     train_seconds: float = 100.0,
-    device: str = CPU,
-    precision: str = "fp32",
-    num_train_videos: int = 960,
-    commit: str = "c" * 40,
-    date: str = "2026-11-21T12:00:00+00:00",
-    environment: Mapping[str, Any] | None = None,
-    evaluations: tuple[Evaluation, ...] = (),
-    confusion: Confusion | None = None,
-    other_cores: float | None = None,
-    is_untimed: bool = False,
-    recipe: str = "",
+    **others: Any,
 ) -> Run:
-    """A run."""
-    return Run(
-        experiment=experiment,
-        row=experiment.rpartition("/")[2],
-        seed=seed,
-        top1=top1,
-        top5=None if top1 is None else 99.5,
-        map=map_,
-        steps=steps,
-        epochs=8.0,
-        clips_seen=7680,
-        train_flops=train_flops,
-        train_seconds=train_seconds,
-        steady_seconds=train_seconds - 4,
-        input_wait_seconds=5.0,
-        program_seconds=train_seconds + 25,
-        device=device,
-        precision=precision,
-        num_train_videos=num_train_videos,
-        commit=commit,
-        date=date,
-        environment=environment or {},
-        evaluations=evaluations,
-        confusion=confusion,
-        other_cores=other_cores,
-        is_untimed=is_untimed,
-        recipe=recipe,
-    )
+    """A run; ``others`` are fields of Run."""
+    fields: dict[str, Any] = {
+        "experiment": experiment,
+        "row": experiment.rpartition("/")[2],
+        "seed": seed,
+        "top1": top1,
+        "top5": None if top1 is None else 99.5,
+        "map": map_,
+        "steps": 1000,
+        "epochs": 8.0,
+        "clips_seen": 7680,
+        "train_flops": 1e14,
+        "train_seconds": train_seconds,
+        "steady_seconds": train_seconds - 4,
+        "input_wait_seconds": 5.0,
+        "program_seconds": train_seconds + 25,
+        "device": CPU,
+        "precision": "fp32",
+        "num_train_videos": 960,
+        "commit": "c" * 40,
+        "date": "2026-11-21T12:00:00+00:00",
+    }
+    return Run(**{**fields, **others})
 
 
 def experiments_with(

@@ -19,8 +19,6 @@ def fake_run(
     *,
     top1: float = 90.0,
     train_seconds: float = 100.0,
-    shape_warmup_seconds: float = 4.0,
-    input_wait_seconds: float = 5.0,
     train_flops: float = 1e14,
     steps: int = 1000,
     epochs: float = 8.0,
@@ -29,7 +27,6 @@ def fake_run(
     curve: tuple[tuple[float, float], ...] = (),
     controls: dict[str, float] | None = None,
     date: str = "2026-11-21T12:00:00+00:00",
-    commit: str = "c0ffee",
 ) -> RunDir:
     """`curve` is (train seconds, top-1) during training; `controls` is frame order -> top-1."""
     run = unfinished_run(runs, row, seed)
@@ -41,9 +38,9 @@ def fake_run(
         append_jsonl(run.evaluations_jsonl, line)
     seconds = {
         "train": train_seconds,
-        "steady": train_seconds - shape_warmup_seconds,
-        "input_wait": input_wait_seconds,
-        "shape_warmup": shape_warmup_seconds,
+        "steady": train_seconds - 4.0,
+        "input_wait": 5.0,
+        "shape_warmup": 4.0,
         "evaluate": 10.0,
         "precise_bn": 2.0,
         "checkpoint": 1.0,
@@ -53,7 +50,7 @@ def fake_run(
         "experiment": f"{runs.name}/{row}",
         "row": row,
         "seed": seed,
-        "commit": commit,
+        "commit": "c0ffee",
         "date": date,
         "num_train_videos": 960,
         "num_unusable_videos": 0,

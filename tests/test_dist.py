@@ -13,18 +13,24 @@ from mgexp.errors import InputError
 CPU = torch.device("cpu")
 
 
-def test_without_torchrun_there_is_one_process(monkeypatch):
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ((), Processes(0, 1, 0)),
+        (("5", "8", "1", "4"), Processes(5, 8, 1, 4)),
+        # Where nothing is said, all processes are of this machine.
+        (("5", "8", "1"), Processes(5, 8, 1, 8)),
+    ],
+)
+def test_torchrun_says_who_is_who(values, wanted, monkeypatch):
+    for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    assert dist.from_environment() == Processes(rank=0, count=1, local_rank=0)
-
-
-def test_torchrun_says_who_is_who(monkeypatch):
-    for name, value in (("RANK", "5"), ("WORLD_SIZE", "8"), ("LOCAL_RANK", "1")):
+    for name, value in zip(VARIABLES, values, strict=False):
         monkeypatch.setenv(name, value)
-    found = dist.from_environment()
-    assert (found.rank, found.count, found.local_rank) == (5, 8, 1)
-    assert not found.is_main
+    assert dist.from_environment() == wanted
 
 
 @pytest.mark.parametrize(
@@ -46,27 +52,6 @@ def test_processes_that_would_train_alone_are_told(rank, count, is_shared, said,
     found = [*dist.launcher_problems(is_shared)]
     assert len(found) == bool(said)
     assert all(said in one for one in found)
-
-
-@pytest.mark.parametrize(("said", "wanted"), [("4", 4), (None, 8)])
-def test_processes_of_this_machine_are_all_where_nothing_is_said(said, wanted, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "8")
-    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-    if said:
-        monkeypatch.setenv("LOCAL_WORLD_SIZE", said)
-    assert dist.from_environment().local_count == wanted
-
-
-def test_one_process_agrees_with_itself():
-    alone = Processes()
-    values = torch.tensor([3.0])
-    assert dist.any_true(alone, (True, False), CPU) == (True, False)
-    assert dist.merge(alone, {4: "broken"}) == {4: "broken"}
-    assert dist.sum_(alone, values) is values
-    assert dist.max_(alone, values) is values
-    assert dist.mean_(alone, values) is values
-    assert dist.total(alone, Counter(a=2)) == Counter(a=2)
-    assert problem_of(alone, "any") == ""
 
 
 def problem_of(processes, own):

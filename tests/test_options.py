@@ -26,12 +26,6 @@ def test_nothing_but_a_number_above_0_is_positive():
     assert found == [f"{name}: give more than 0, and no infinity" for name in names]
 
 
-def test_a_file_to_write_is_no_folder(tmp_path):
-    assert without_folder({"--output": tmp_path}) == [
-        f"--output {tmp_path} is a folder: name a file in it"
-    ]
-
-
 def test_an_empty_text_is_not_the_working_folder():
     with pytest.raises(argparse.ArgumentTypeError, match="it is empty; name a folder"):
         local_folder("")
@@ -40,31 +34,32 @@ def test_an_empty_text_is_not_the_working_folder():
     assert local_folder(".") == Path()
 
 
-def test_a_file_that_the_system_refuses_is_one_line_and_the_code_1(capsys, monkeypatch):
-    def main(arguments):
-        raise OSError(errno.ENOSPC, "No space left on device", "plan.json")
-
-    monkeypatch.setattr("sys.argv", ["tools/plan.py"])
-    assert run_tool(main) == 1
-    said = "plan.py: plan.json cannot be written or read: No space left on device\n"
-    assert capsys.readouterr().err == said
-
-
-def test_a_file_needs_its_folder(tmp_path):
+def test_a_file_to_write_is_no_folder_and_needs_one(tmp_path):
     path = tmp_path / "nowhere" / "plan.json"
-    (problem,) = without_folder({"--output": path})
-    assert problem == f"--output {path}: there is no folder {path.parent}"
+    found = without_folder({"--output": tmp_path, "--json": path})
+    assert found == [
+        f"--output {tmp_path} is a folder: name a file in it",
+        f"--json {path}: there is no folder {path.parent}",
+    ]
 
 
-def test_ctrl_c_gives_one_line_and_the_code_4(capsys, monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (InputError(["--steps 0: give 1 or more"]), 2, "--steps 0: give 1 or more"),
+        (OSError(errno.ENOSPC, "No space left on device", "plan.json"), 1, "plan.json "),
+        (KeyboardInterrupt(), 4, "start it again"),
+    ],
+)
+def test_an_end_has_its_code_and_no_traceback(error, code, said, capsys, monkeypatch):
     def main(arguments):
-        raise KeyboardInterrupt
+        raise error
 
     monkeypatch.setattr("sys.argv", ["tools/plan.py"])
-    assert run_tool(main) == 4
-    assert capsys.readouterr().err == "plan.py: stopped by Ctrl-C\n"
-    assert run_tool(main, "start it again") == 4
-    assert capsys.readouterr().err == "plan.py: stopped by Ctrl-C: start it again\n"
+    assert run_tool(main, "start it again") == code
+    message = capsys.readouterr().err
+    assert message.startswith("plan.py: ") and said in message
+    assert "Traceback" not in message
 
 
 def test_a_tool_gets_its_arguments_and_gives_its_code(monkeypatch):
@@ -80,13 +75,3 @@ def test_output_that_nobody_reads_gives_no_traceback():
     assert tool.stderr.read() == b""
     assert tool.wait() == 141
     tool.stderr.close()
-
-
-def test_bad_input_gives_its_message_and_the_code_2(capsys, monkeypatch):
-    def main(arguments):
-        raise InputError(["--steps 0: give 1 or more"])
-
-    monkeypatch.setattr("sys.argv", ["tools/plan.py"])
-    assert run_tool(main) == 2
-    message = "plan.py: 1 problem found:\n  - --steps 0: give 1 or more\n"
-    assert capsys.readouterr() == ("", message)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from tiny import data_keys, tiny_config, write_config
+from tiny import tiny_config
 from torch import nn
 
 from mgexp.config.keys import BY_NAME, add_section, default_config, own
@@ -17,7 +17,6 @@ from mgexp.models.layers import ClipDropout
 from mgexp.multigrid import GroupedBatchNorm3d
 from mgexp.registry import MODELS, OPTIMIZERS, import_file, imported
 from mgexp.run.environment import describe
-from mgexp.train.setup import build_row_schedule
 
 pytestmark = pytest.mark.usefixtures("own_code")
 
@@ -131,14 +130,6 @@ def test_a_file_that_cannot_be_imported_is_told(text, said, tmp_path):
             import_file(path)
 
 
-def test_a_file_that_is_no_python_is_told_each_time(tmp_path):
-    path = tmp_path / "my_file.txt"
-    path.write_text("WIDTH = 5\n")
-    for _ in range(2):
-        with pytest.raises(InputError, match=r"its name must end in \.py"):
-            import_file(path)
-
-
 def test_an_unknown_name_is_told_with_all_names():
     with pytest.raises(
         InputError, match=r"SOLVER\.OPTIMIZING_METHOD = adamw2: there are sgd, lars, lamb"
@@ -171,16 +162,6 @@ def test_a_section_that_cannot_be_added_is_refused(name, section, said):
     assert known == BY_NAME
 
 
-def test_batch_norm_that_cannot_be_grouped_is_refused(tmp_path):
-    @MODELS.register()
-    class Frames(nn.Sequential):
-        def __init__(self, cfg):
-            super().__init__(nn.Conv3d(3, 4, 3), nn.BatchNorm3d(4), nn.BatchNorm1d(4))
-
-    (problem,) = build_problems(tiny_config(tmp_path, {"MODEL.MODEL_NAME": "Frames"}), [(8, 32)])
-    assert "Frames has BatchNorm1d: only nn.BatchNorm3d and nn.BatchNorm2d have" in problem
-
-
 def test_a_network_of_2d_convolutions_is_built_and_normalised_over_groups(tmp_path):
     @MODELS.register()
     class FrameByFrame(nn.Module):
@@ -202,94 +183,35 @@ def test_a_network_of_2d_convolutions_is_built_and_normalised_over_groups(tmp_pa
     assert build_problems(cfg, [(8, 32)]) == []
 
 
-@pytest.mark.parametrize(
-    ("norms", "said"),
-    [
-        ((nn.BatchNorm3d(3, affine=False),), "grouped statistics need affine=True"),
-        ((nn.BatchNorm3d(3), nn.BatchNorm3d(3, momentum=0.01)), "momentum 0.01 and 0.1: give all"),
-        (
-            (nn.BatchNorm3d(3, momentum=None),),
-            "momentum None: give all layers one momentum above 0",
-        ),
-    ],
-)
-def test_batch_norm_whose_statistics_cannot_be_shared_is_refused(norms, said, tmp_path):
-    MODELS.add("normed", lambda cfg: nn.Sequential(*norms))
-    (problem,) = build_problems(tiny_config(tmp_path, {"MODEL.MODEL_NAME": "normed"}), [(8, 32)])
-    assert problem.startswith("MODEL.MODEL_NAME = normed") and said in problem
+REFUSED = [
+    (
+        lambda cfg: nn.Sequential(nn.Conv3d(3, 4, 3), nn.BatchNorm3d(4), nn.BatchNorm1d(4)),
+        "has BatchNorm1d: only nn.BatchNorm3d and nn.BatchNorm2d have",
+    ),
+    (lambda cfg: nn.BatchNorm3d(3, affine=False), "grouped statistics need affine=True"),
+    (
+        lambda cfg: nn.Sequential(nn.BatchNorm3d(3), nn.BatchNorm3d(3, momentum=0.01)),
+        "momentum 0.01 and 0.1: give all",
+    ),
+    (lambda cfg: nn.BatchNorm3d(3, momentum=None), "give all layers one momentum above 0"),
+    (
+        lambda cfg: nn.Sequential(nn.AvgPool3d((8, 32, 32)), nn.Flatten(), nn.Linear(3, 2)),
+        "cannot take clips of 4 frames of 32 x 32 pixels: it does not run",
+    ),
+    (lambda cfg: cfg.NO_SUCH_SECTION, "cannot be built: AttributeError"),
+]
+
+
+@pytest.mark.parametrize(("make", "said"), REFUSED)
+def test_a_network_that_cannot_be_trained_is_refused(make, said, tmp_path):
+    MODELS.add("mine", make)
+    cfg = tiny_config(tmp_path, {"MODEL.MODEL_NAME": "mine"})
+    (problem,) = build_problems(cfg, [(8, 32), (4, 32)])
+    assert "mine" in problem and said in problem
 
 
 def test_a_network_without_blocks_cannot_compute_them_again(tmp_path):
-    @MODELS.register()
-    class NoBlocks(nn.Linear):
-        def __init__(self, cfg):
-            super().__init__(3, 4)
-
-    changes = {"MODEL.MODEL_NAME": "NoBlocks", "TRAIN.ACTIVATION_CHECKPOINTING": True}
+    MODELS.add("mine", lambda cfg: nn.Linear(3, 4))
+    changes = {"MODEL.MODEL_NAME": "mine", "TRAIN.ACTIVATION_CHECKPOINTING": True}
     (problem,) = build_problems(tiny_config(tmp_path, changes), [(8, 32)])
-    assert "NoBlocks has no nn.ModuleList called blocks" in problem
-
-
-def test_a_network_that_is_wrong_at_a_shape_is_refused_before_a_run(tmp_path):
-    @MODELS.register()
-    class FixedPool(nn.Sequential):
-        def __init__(self, cfg):
-            super().__init__(nn.AvgPool3d((8, 32, 32)), nn.Flatten(), nn.Linear(3, 2))
-
-    cfg = tiny_config(tmp_path, {"MODEL.MODEL_NAME": "FixedPool"})
-    (problem,) = build_problems(cfg, [(8, 32), (4, 32)])
-    assert "FixedPool cannot take clips of 4 frames of 32 x 32 pixels: it does not run" in problem
-
-
-@pytest.mark.parametrize(("rank", "num_checks"), [(0, 1), (1, 0)])
-def test_one_process_of_a_run_checks_the_shapes(rank, num_checks, tiny_data, tmp_path, monkeypatch):
-    """The check runs the network at every shape, which takes minutes for a large one."""
-
-    @MODELS.register()
-    class Pool(nn.Sequential):
-        def __init__(self, cfg):
-            super().__init__(nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(3, 2))
-
-    checked = []
-    monkeypatch.setattr(
-        "mgexp.models.build.check_shapes", lambda *given: checked.append(given) or []
-    )
-    keys = {**data_keys(tiny_data), "MODEL.MODEL_NAME": "Pool"}
-    yaml = write_config(tmp_path / "row.yaml", keys)
-    build_job(RunOptions(yaml), Processes(rank, count=2, local_rank=rank, local_count=2))
-    assert len(checked) == num_checks
-
-
-def test_a_network_that_cannot_be_made_is_told(tmp_path):
-    @MODELS.register()
-    def needs_a_key(cfg):
-        return cfg.NO_SUCH_SECTION
-
-    cfg = tiny_config(tmp_path, {"MODEL.MODEL_NAME": "needs_a_key"})
-    (problem,) = build_problems(cfg, [(8, 32)])
-    assert "MODEL.MODEL_NAME = needs_a_key cannot be built: AttributeError" in problem
-
-
-def test_work_of_a_network_that_cannot_be_made_or_run_is_told(tmp_path):
-    """show_schedule.py counts the work before anything checks the network."""
-
-    @MODELS.register()
-    def no_network(cfg):
-        return cfg.NO_SUCH_SECTION
-
-    @MODELS.register()
-    class Picky(nn.Linear):
-        def __init__(self, cfg):
-            super().__init__(3, 2)
-
-        def forward(self, clips):
-            assert clips.shape[2] == 8, "eight frames"
-
-    keys = {"MULTIGRID.BATCH_RATIO": "macs", "MULTIGRID.BN_BASE_SIZE": 0}
-    for name, said in (
-        ("no_network", "no_network cannot be built: AttributeError"),
-        ("Picky", "a clip of 2 x 16² cannot be counted: eight frames"),
-    ):
-        cfg = tiny_config(tmp_path, {**keys, "MODEL.MODEL_NAME": name})
-        with pytest.raises(InputError, match=said):
-            build_row_schedule(cfg, 24)
+    assert "Linear has no nn.ModuleList called blocks" in problem

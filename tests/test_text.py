@@ -3,7 +3,7 @@
 import pytest
 
 from mgexp.errors import InputError, listed
-from mgexp.text import counted, duration, escaped, is_plain, shown
+from mgexp.text import escaped, is_plain, shown
 
 
 @pytest.mark.parametrize(
@@ -52,33 +52,3 @@ def test_no_name_can_forge_a_problem_of_a_message():
         "  - missing: a\\n  - b.mp4",
         "  - x",
     ]
-
-
-@pytest.mark.parametrize(
-    ("number", "words", "said"),
-    [
-        (1, ("task",), "1 task"),
-        (0, ("task",), "0 tasks"),
-        (1200, ("class has", "classes have"), "1,200 classes have"),
-        (1, ("class has", "classes have"), "1 class has"),
-        (1.0, ("point",), "1 point"),
-        (1.5, ("point",), "1.5 points"),
-    ],
-)
-def test_a_number_has_the_noun_that_fits(number, words, said):
-    assert counted(number, *words) == said
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [
-        (12.34, "12.3 s"),
-        (119.94, "119.9 s"),
-        (119.96, "2 min 00 s"),
-        (853, "14 min 13 s"),
-        (3599.6, "1 h 00 min"),
-        (179_700, "49 h 55 min"),
-    ],
-)
-def test_a_duration_has_the_unit_that_it_is_rounded_to(seconds, said):
-    assert duration(seconds) == said

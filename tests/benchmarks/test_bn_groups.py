@@ -3,10 +3,7 @@
 import json
 
 import bn_groups
-import torch
 from tiny import write_config
-
-CPU = torch.device("cpu")
 
 
 def test_at_once_the_step_has_as_many_operators_for_any_number_of_groups(tmp_path, monkeypatch):

@@ -1,5 +1,10 @@
-"""The Trainer of transformers computes what the plain loop computes, and a ViT of timm learns on two sizes."""
+"""Lightning and the Trainer of transformers compute what the plain loop computes, also after a stop.
 
+A ViT of timm learns on two sizes.
+"""
+
+import lightning
+import lightning_module
 import plain_pytorch
 import pytest
 import timm_loop
@@ -43,6 +48,28 @@ def test_the_trainer_goes_on_from_a_checkpoint(plain, tmp_path):
     trained(tmp_path, save_steps=20, max_steps=20)
     found = trained(tmp_path, save_strategy="no", resume=str(tmp_path / "checkpoint-20"))
     assert unequal(found, plain) == []
+
+
+def test_lightning_goes_on_from_a_checkpoint(plain, tmp_path):
+    """Its module holds the network as ``model``."""
+    bars = Bars(RECIPE)
+    schedule = build_schedule(RECIPE, LONG_SHORT, len(bars))
+    for steps, checkpoint in ((20, None), (48, tmp_path / "at20.ckpt")):
+        module = lightning_module.MultigridModule(network(), bars, schedule)
+        trainer = lightning.Trainer(
+            max_steps=steps,
+            use_distributed_sampler=False,
+            accelerator="cpu",
+            enable_checkpointing=False,
+            default_root_dir=tmp_path,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            logger=False,
+        )
+        trainer.fit(module, ckpt_path=checkpoint)
+        trainer.save_checkpoint(tmp_path / f"at{steps}.ckpt")
+    assert trainer.global_step == 48
+    assert unequal(module.model.state_dict(), plain) == []
 
 
 def test_a_vit_of_timm_is_right_at_both_sizes_and_learns():

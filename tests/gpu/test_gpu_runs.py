@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import copy
 import json
-import multiprocessing
-import os
-import sys
-from itertools import islice
 
 import pytest
 import torch
 from run_files import assert_bit_identical, interrupt_in, losses, read_lines, torchrun
-from tiny import NUM_TRAIN, VIT, command, data_keys, run_net, tiny_config, write_config
+from tiny import VIT, command, data_keys, run_net, write_config
 
 from mgexp import dist
-from mgexp.data.loader import build_train_loader
 from mgexp.dist import Processes
 from mgexp.errors import InputError
-from mgexp.launch.resources import Resources, local_problems
-from mgexp.multigrid.sampler import StepSampler
 from mgexp.train.precision import resolve_precision
-from mgexp.train.setup import build_list, build_row_schedule
-from mgexp.train.step import keep_memory
-from mgexp.video.pyav import PyavReader
 
 pytestmark = pytest.mark.gpu
 
@@ -53,14 +43,6 @@ def test_a_run_records_its_device_and_its_memory(whole, device):
     assert result["precision"] == "fp32"
 
 
-def test_the_precision_of_a_gpu_with_bf16_is_bf16(cfg, device, tmp_path):
-    folder = tmp_path / "run"
-    assert run_net().main(command(cfg, folder)) == 0
-    result = json.loads((folder / "result.json").read_text())
-    has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    assert result["precision"] == ("bf16" if has_bf16 else "fp32")
-
-
 def test_a_gpu_computes_in_the_precisions_for_which_it_has_units(device):
     def is_there(name):
         try:
@@ -75,33 +57,6 @@ def test_a_gpu_computes_in_the_precisions_for_which_it_has_units(device):
         is_ampere = torch.cuda.get_device_capability(device) >= (8, 0)
         wanted = {"fp32", "fp16", *(("bf16", "tf32") if is_ampere else ())}
     assert {name for name in ("fp32", "tf32", "bf16", "fp16") if is_there(name)} == wanted
-
-
-def test_a_run_can_have_all_gpus_and_no_more():
-    count = torch.cuda.device_count()
-    assert [*local_problems(Resources(gpus_per_node=count))] == []
-    (problem,) = local_problems(Resources(gpus_per_node=count + 1))
-    assert f"this machine has {count};" in problem
-
-
-def test_workers_send_page_locked_batches_to_a_gpu_and_keep_their_priority(
-    tiny_data, device, tmp_path
-):
-    keys = {**data_keys(tiny_data), "DATA_LOADER.NUM_WORKERS": 1}
-    cfg = tiny_config(tmp_path, keys)
-    steps = islice(StepSampler(build_row_schedule(cfg, NUM_TRAIN), 0, 0), 2)
-    records = build_list(cfg, "TRAIN_LIST").records
-    batches = iter(build_train_loader(cfg, records, steps, device, PyavReader))
-    batch = next(batches)
-    (worker,) = multiprocessing.active_children()
-    priorities = [os.getpriority(os.PRIO_PROCESS, process) for process in (0, worker.pid)]
-    is_gpu = device.type == "cuda"
-    assert batch.clips.is_pinned() == is_gpu
-    assert (priorities[0] == priorities[1]) == is_gpu
-
-
-def test_only_a_cpu_needs_the_c_library_to_keep_freed_memory(device):
-    assert keep_memory(device) == (device.type == "cpu" and sys.platform.startswith("linux"))
 
 
 @pytest.mark.parametrize("workers", [0, 2])

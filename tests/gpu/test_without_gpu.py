@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from fake_gpu import GPU
-from tiny import data_keys, tiny_config
+from tiny import tiny_config
 from torch import nn
 
 from mgexp import dist
@@ -23,27 +21,16 @@ from mgexp.launch.resources import (
     local_problems,
     read_resources,
 )
-from mgexp.models.build import build_model
 from mgexp.multigrid.schedule import StepShape
 from mgexp.optim.build import build_optimizer
 from mgexp.options import ToolParser
-from mgexp.plan.advice import build_loading_finding, time_gradients
-from mgexp.plan.doctor import gpu_finding
-from mgexp.plan.loading import kinds_of, phase_loads
 from mgexp.plan.timing import Stopwatch
 from mgexp.plan.ways import build_training_step
-from mgexp.run.clock import Clock, StepTimer
-from mgexp.run.environment import cpu_model, describe
-from mgexp.run.log import max_memory_bytes
-from mgexp.train import precision_check
-from mgexp.train.checkpoint import State
+from mgexp.run.clock import StepTimer
 from mgexp.train.precision import Precision, resolve_precision
-from mgexp.train.result import build_result
-from mgexp.train.setup import build_row_schedule
-from mgexp.train.step import Normalizer, keeping_random_state
+from mgexp.train.step import keeping_random_state
 from mgexp.video.pyav import PyavReader
 
-ROOT = Path(__file__).parents[2]
 FEW = StepShape(frames=4, crop=16, clips=8, num_bn_groups=2)
 MANY = StepShape(frames=4, crop=16, clips=8, num_bn_groups=8)
 AUGMENTED = {"AUG.RANDAUGMENT_OPS": 2, "AUG.COLOR_JITTER": 0.4, "AUG.RE_PROB": 1.0}
@@ -85,13 +72,6 @@ def test_a_layer_computes_in_the_precision_of_the_run(name, dtype, tmp_path):
     assert seen == [(dtype, GPU)]
     assert {one.dtype for one in way.step.model.parameters()} == {torch.float32}
     assert way.step.scaler.is_enabled() == (name == "fp16")
-
-
-@pytest.mark.usefixtures("fake_gpu")
-def test_two_devices_in_one_operation_are_an_error():
-    """This is what the fake GPU is for."""
-    with pytest.raises(RuntimeError, match=r"two (different )?devices"):
-        torch.ones(3, device=GPU) + torch.ones(3)
 
 
 @pytest.mark.usefixtures("fake_gpu")
@@ -165,27 +145,10 @@ def test_clips_that_the_gpu_makes_are_on_the_gpu(fake_gpu, tmp_path):
 
 
 @pytest.mark.usefixtures("fake_gpu")
-def test_timed_steps_make_their_clips_on_the_gpu(tmp_path):
-    cfg = tiny_config(tmp_path, {**AUGMENTED, "AUG.DEVICE": "training", "TRAIN.PRECISION": "fp32"})
-    way = build_training_step(cfg, GPU)
-    assert way.data.region_side == 256
-    arrived = way.data.arriving(FEW)()
-    assert (arrived.clips.shape, arrived.clips.device) == ((8, 3, 4, 16, 16), GPU)
-    assert way(FEW)().device == GPU
-
-
-@pytest.mark.usefixtures("fake_gpu")
 def test_batches_for_a_gpu_lie_in_page_locked_memory(tmp_path):
     cfg = tiny_config(tmp_path)
     assert build_train_loader(cfg, [], [], GPU, PyavReader).pin_memory
     assert not build_train_loader(cfg, [], [], torch.device("cpu"), PyavReader).pin_memory
-
-
-def test_random_clips_for_a_gpu_lie_in_page_locked_memory(fake_gpu, tmp_path):
-    way = build_training_step(tiny_config(tmp_path), GPU)
-    fake_gpu.calls.clear()
-    way.data.batch(MANY)
-    assert fake_gpu.calls == ["pin_memory"]
 
 
 def test_a_stopwatch_waits_before_and_after_the_step(fake_gpu, monkeypatch):
@@ -215,34 +178,6 @@ def test_the_random_state_of_the_gpu_is_kept(monkeypatch):
     for device in (GPU, torch.device("cpu")):
         keeping_random_state(device)
     assert seen == [[GPU], []]
-
-
-@pytest.mark.usefixtures("fake_gpu")
-def test_the_gpu_and_its_memory_are_recorded():
-    assert describe()["gpu"] == "Fake GPU"
-    assert max_memory_bytes() == 3 * 2**30
-
-
-@pytest.mark.usefixtures("fake_gpu")
-def test_the_result_names_the_device_that_trained(tmp_path):
-    cfg = tiny_config(tmp_path)
-    model = build_model(cfg)
-    state = State(model, build_optimizer(cfg, model), Clock())
-    inputs = SimpleNamespace(train=(), missing=(), schedule=build_row_schedule(cfg, 24))
-
-    def named(device):
-        return build_result(cfg, "tiny", device, Precision("fp32"), inputs, state, 0, {})["device"]
-
-    assert named(GPU) == "Fake GPU"
-    assert named(torch.device("cpu")) == cpu_model()
-
-
-def test_the_doctor_describes_the_gpu(fake_gpu, monkeypatch):
-    properties = SimpleNamespace(name="Fake GPU", total_memory=80 * 2**30)
-    monkeypatch.setattr(
-        torch.cuda, "get_device_properties", fake_gpu.answer("properties", properties)
-    )
-    assert gpu_finding().text == "Fake GPU, 80 GiB, bf16"
 
 
 @pytest.mark.usefixtures("fake_gpu")
@@ -280,51 +215,3 @@ def test_the_update_on_a_gpu_is_not_fused(method, tmp_path):
     cfg, model = tiny_config(tmp_path, {"SOLVER.OPTIMIZING_METHOD": method}), nn.Linear(2, 2)
     assert build_optimizer(cfg, model).param_groups[0]["fused"]
     assert not build_optimizer(cfg, model.to(GPU)).param_groups[0]["fused"]
-
-
-def test_the_doctor_times_whole_mini_batches_on_a_gpu(monkeypatch):
-    """On a CPU it takes fewer clips and scales their time."""
-    seen = []
-
-    def measure(ways, shapes, *_):
-        seen.extend(shapes)
-        return {"": {shapes[0]: SimpleNamespace(median=1.0)}}
-
-    monkeypatch.setattr("mgexp.plan.advice.measure_steps", measure)
-    for device in (GPU, torch.device("cpu")):
-        way = SimpleNamespace(data=SimpleNamespace(device=device), gradients=None, step=None)
-        way.uncut = partial(getattr, SimpleNamespace(way=way), "way")
-        time_gradients(way, [FEW])
-    # With MAX_CLIPS_PER_GPU the mini-batch is cut between its own BN groups.
-    assert [(shape.clips, shape.num_bn_groups) for shape in seen] == [(8, 2), (4, 1)]
-
-
-@pytest.mark.usefixtures("fake_gpu")
-@pytest.mark.parametrize(("device", "shared"), [("cuda", False), ("cpu", True)])
-def test_beside_a_gpu_loading_has_all_cores(device, shared, tiny_data, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "mgexp.plan.advice.build_loading_seconds",
-        lambda cfg, schedule: dict.fromkeys(kinds_of(phase_loads(schedule)), 0.1),
-    )
-    cfg = tiny_config(tmp_path, {**data_keys(tiny_data), "DEVICE": device})
-    found = build_loading_finding(cfg, build_row_schedule(cfg, 24), step_seconds=1.0)
-    # A step of one second, and 4.27 core-seconds of loading.
-    assert (found.values["cores"] >= 5) is shared
-
-
-def test_memory_of_the_precision_check_is_free_for_training(fake_gpu, monkeypatch):
-    monkeypatch.setattr(precision_check.LayerCheck, "run", lambda *_: [])
-    forked = []
-
-    def fork(devices):
-        forked.append(devices)
-        return fake_gpu.within()
-
-    monkeypatch.setattr(torch.random, "fork_rng", fork)
-    model, normalizer = nn.Linear(2, 2), Normalizer((0.5,) * 3, (0.5,) * 3, GPU)
-    task = SimpleNamespace()
-    monkeypatch.setattr(precision_check, "draw_batch", lambda *_: None)
-    fake_gpu.calls.clear()
-    precision_check.check_precision(model, [FEW], task, normalizer, Precision("bf16"))
-    assert forked == [[GPU]]
-    assert fake_gpu.calls[-2:] == ["empty_cache", "reset_peak_memory_stats"]

@@ -6,7 +6,7 @@ import shlex
 from collections import Counter
 
 import yaml
-from tiny import EXPERIMENTS, ROWS, load_tool
+from tiny import EXPERIMENTS, ROWS
 
 from mgexp.config.check import cross_problems
 from mgexp.config.load import flatten, load_config
@@ -130,17 +130,3 @@ def test_one_ablation_of_the_quickstart_is_the_schedule_of_the_paper():
     paper = load_config(EXPERIMENTS / "main" / "k400_slowfast_8x8_r50" / "long_short.yaml")
     found = load_config(ROWS["ablations/quickstart/paper"])
     assert found.MULTIGRID == paper.MULTIGRID
-
-
-def test_the_schedule_is_shown_without_data(capsys, monkeypatch, tmp_path):
-    """One row over each base. Rows by multiply-accumulates take seconds to count and are left out."""
-    show_schedule = load_tool("show_schedule").main
-    monkeypatch.chdir(tmp_path)  # where no list is
-    rows = {base_of(path): (name, path) for name, path in ROWS.items()}
-    by_pixels = [
-        row for row in rows.values() if load_config(row[1]).MULTIGRID.BATCH_RATIO == "pixels"
-    ]
-    assert len(by_pixels) > 15
-    for name, path in by_pixels:
-        assert show_schedule(["--cfg", str(path)]) == 0, name
-        assert "fewer clips x frames x pixels" in capsys.readouterr().out, name

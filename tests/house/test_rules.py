@@ -196,18 +196,6 @@ def test_modules_say_what_they_are_for():
     assert silent == []
 
 
-def test_no_docstring_begins_with_of():
-    """Readers need a verb: "Return the pairs", not "Of the pairs"."""
-    kinds = (ast.Module, ast.ClassDef, *FUNCTIONS)
-    found = [
-        f"{name_of(path)}: {text.splitlines()[0]}"
-        for path in (*PACKAGE, *TOOLS)
-        for node in ast.walk(tree(path))
-        if isinstance(node, kinds) and (text := ast.get_docstring(node) or "").startswith("Of ")
-    ]
-    assert found == []
-
-
 def test_no_file_names_a_place_of_its_authors():
     if not (ROOT / ".git").exists():
         pytest.skip("not a git checkout")

@@ -47,19 +47,6 @@ def test_nothing_given_is_one_process_for_four_hours_and_gpus_have_one_each():
     assert (found.num_processes, found.tasks_per_node, problems) == (16, 8, [])
 
 
-def test_options_of_sbatch_are_kept_apart_from_each_other():
-    words = ("--partition", "a b; rm", "--comment", "$(x)")
-    words += ("--sbatch", "gres=scratch:10G", "--sbatch", "exclusive")
-    found, problems = read("slurm", *words)
-    assert problems == []
-    assert found.sbatch == (
-        ("partition", "a b; rm"),
-        ("comment", "$(x)"),
-        ("gres", "scratch:10G"),
-        ("exclusive", True),
-    )
-
-
 @pytest.mark.parametrize(
     ("launcher", "words", "wanted"),
     [

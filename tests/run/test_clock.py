@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from mgexp.run.clock import Clock, seconds_since_process_start
+from mgexp.run.clock import Clock
 
 
 class Time:
@@ -59,13 +59,6 @@ def test_a_resume_goes_on_from_the_checkpoint():
         second.load_state_dict(state)
         time.seconds += 5
     assert second.state_dict() == {"program": 17, "shape_warmup": 1.5}
-
-
-def test_a_process_knows_its_age(tmp_path):
-    first = seconds_since_process_start()
-    time.sleep(0.1)
-    assert 0.08 < seconds_since_process_start() - first < 5
-    assert seconds_since_process_start(tmp_path / "none") == 0
 
 
 def test_the_age_counts_from_the_start_of_the_process():

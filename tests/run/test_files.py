@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -31,18 +30,6 @@ from mgexp.run.files import (
     understanding,
     write_json,
 )
-
-
-@pytest.mark.parametrize(("number", "passes"), [(errno.EINVAL, True), (errno.EIO, False)])
-def test_a_file_system_without_fsync_for_folders_is_enough(number, passes, tmp_path, monkeypatch):
-    def fsync(descriptor):
-        if Path(f"/proc/self/fd/{descriptor}").is_dir():
-            raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    with nullcontext() if passes else pytest.raises(OSError, match="Input/output"):
-        atomic_write_text(tmp_path / "file.txt", "new")
-    assert (tmp_path / "file.txt").read_text() == "new"
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):

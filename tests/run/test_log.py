@@ -5,9 +5,8 @@ import logging
 import pytest
 import torch
 
-from mgexp.run import log
 from mgexp.run.files import read_jsonl
-from mgexp.run.log import LOGGER, Progress, StepRecord, logging_to, progress_bar
+from mgexp.run.log import LOGGER, Progress, StepRecord, logging_to
 
 
 def record(step, seconds=0.5, waited=0.1):
@@ -45,14 +44,6 @@ def test_the_log_line_gives_means_since_the_last(tmp_path, caplog):
     assert text.endswith("400 ms  50% waiting  40 clips/s  ETA 00:05")
 
 
-def test_other_processes_are_silent(tmp_path, caplog, capsys):
-    caplog.set_level(logging.DEBUG, LOGGER.name)
-    with Progress(None, 0, 2, 1) as progress:
-        progress.report(record(0))
-    assert caplog.messages == []
-    assert capsys.readouterr().err == ""
-
-
 def test_the_log_goes_to_the_file_and_to_standard_error(tmp_path, capsys):
     before = list(LOGGER.handlers)
     with logging_to(tmp_path / "log.txt"):
@@ -61,19 +52,3 @@ def test_the_log_goes_to_the_file_and_to_standard_error(tmp_path, capsys):
     assert "a line" in capsys.readouterr().err
     assert (tmp_path / "log.txt").read_text().endswith("  a line\n")
     assert LOGGER.handlers == before
-
-
-def test_off_a_terminal_lines_are_seconds_apart(capsys):
-    with progress_bar(1000, " videos") as bar:
-        for _ in range(1000):
-            bar.update()
-    assert len(capsys.readouterr().err.splitlines()) <= 2
-
-
-def test_items_are_counted_also_if_their_number_is_unknown(capsys, monkeypatch):
-    monkeypatch.setattr(log, "LINE_SECONDS", 0)
-    for total, said in ((4, "2/4"), (None, "2/?")):
-        assert [*progress_bar(total, "", iter("abcd"), desc="frames drawn")] == list("abcd")
-        said_lines = capsys.readouterr().err
-        assert said in said_lines
-        assert "\r" not in said_lines  # which is no terminal

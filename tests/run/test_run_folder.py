@@ -13,18 +13,6 @@ from mgexp.errors import InputError
 from mgexp.run.folder import RunDir, RunsDir, find_row_folders, find_runs
 
 
-def test_file_names_are_those_of_the_contract(tmp_path):
-    run, runs = RunDir(tmp_path), RunsDir(tmp_path)
-    names = (
-        *("config.yaml", "environment.json", "schedule.csv", "metrics.jsonl", "evaluations.jsonl"),
-        *("dataset.json", "log.txt", "checkpoints", "result.json", "lock"),
-    )
-    assert all(getattr(run, name.replace(".", "_")) == tmp_path / name for name in names)
-    assert (runs.report_md, runs.report_html) == (tmp_path / "report.md", tmp_path / "report.html")
-    assert runs.figure("accuracy", "png") == tmp_path / "figures" / "accuracy.png"
-    assert runs.stored_jsonl == tmp_path / "runs.jsonl"
-
-
 def test_checkpoint_steps_are_ascending_and_ignore_other_files(tmp_path):
     run = RunDir(tmp_path)
     run.checkpoints.mkdir()

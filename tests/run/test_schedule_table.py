@@ -38,12 +38,6 @@ def test_a_limit_shows_as_less_work(tmp_path):
     )
 
 
-def test_jitter_shrinks_with_the_crop(schedule):
-    phases = schedule_json(schedule)["phases"]
-    jitters = [(s["crop"], s["min_jitter"], s["max_jitter"]) for s in phases[3]["cycle"]]
-    assert jitters == [(16, 16, 40), (23, 23, 40), (32, 32, 40)]
-
-
 def test_crops_of_a_random_area_have_no_short_side_and_segments_no_stride(tmp_path):
     keys = {
         "DATA.TEMPORAL_GRID": "segments",
@@ -59,10 +53,3 @@ def test_rows_are_flat(schedule):
     rows = schedule_rows(schedule)
     assert [row["lr_factor"] for row in rows] == pytest.approx([8, 4, 2, 1, 1, 0.1])
     assert all(not isinstance(value, list | dict) for row in rows for value in row.values())
-
-
-def test_a_scaled_weight_decay_is_said(tmp_path, schedule):
-    assert "weight decay" not in schedule_table(schedule)
-    scaled = build_row_schedule(tiny_config(tmp_path, {"MULTIGRID.WD_SCALING": "sqrt"}), 24)
-    words = "the weight decay is multiplied by 2.82843 at 2x23², 2 at 4x23², 1.41421 at 4x32², 1 at 8x32²"
-    assert words in schedule_table(scaled).splitlines()

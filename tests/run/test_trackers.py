@@ -13,8 +13,6 @@ from mgexp.run.log import LOGGER
 from mgexp.run.trackers import (
     NOBODY,
     Trackers,
-    numbers_of,
-    numbers_of_result,
     tracking_problems,
 )
 from mgexp.train.job import build_trackers
@@ -99,14 +97,3 @@ def test_a_run_that_ends_by_an_error_is_closed_as_failed():
         told.start(0)
         raise ValueError("loss")
     assert keeper.told == [("start", 0), ("close", True)]
-
-
-def test_numbers_of_a_line_are_no_words_and_no_truth_values():
-    wanted = {"step": 4, "epoch": 1.5, "train_seconds": 7.0, "top1": 50.0}
-    assert numbers_of(evaluation_line(4, 50.0)) == wanted
-
-
-def test_numbers_of_a_result_are_flat():
-    wanted = {"steps": 6, "params": 1000, "top1": 75.0, "top5": 100.0}
-    seconds = {"train_seconds": 12.5, "program_seconds": 20.0}
-    assert numbers_of_result(RESULT) == {**wanted, **seconds}

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import getpass
-import json
 import os
 import random
 import shutil
-import signal
 import socket
 import subprocess
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 DAEMONS = ("munged", "slurmctld", "slurmd")
@@ -82,11 +80,12 @@ def missing() -> str:
     return "" if shutil.which("sbatch") else "no sbatch: apt-get install slurm-client"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Cluster:
     """The cluster in a folder, which holds all of its files."""
 
     root: Path
+    daemons: list[subprocess.Popen] = field(default_factory=list)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -120,16 +119,12 @@ class Cluster:
         with contextlib.suppress(subprocess.SubprocessError):
             self.call("scancel", "--quiet", "--user", getpass.getuser())
             wait_until(lambda: not self.call("squeue", "--noheader"), STOP_SECONDS)
-        pids = [(name, pid) for name, pid in reversed(self._pids()) if is_running(name, pid)]
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            for name, pid in pids:
-                if is_running(name, pid):
-                    os.kill(pid, number)
-            if wait_until(
-                lambda: not any(is_running(name, pid) for name, pid in pids), STOP_SECONDS
-            ):
-                break
-        (self.root / "pids.json").unlink(missing_ok=True)
+        for daemon in reversed(self.daemons):
+            daemon.terminate()
+        wait_until(lambda: all(one.poll() is not None for one in self.daemons), STOP_SECONDS)
+        for daemon in self.daemons:
+            daemon.kill()
+            daemon.wait()
 
     def call(self, *command: str) -> str:
         """What a client of it prints. Raises subprocess.CalledProcessError."""
@@ -174,8 +169,8 @@ class Cluster:
 
     def _daemon(self, name: str, *arguments: str) -> None:
         """In a session of its own, so that Ctrl-C in the tests does not reach it."""
-        with (self.root / f"{name}.{len(self._pids())}.out").open("ab") as log:
-            process = subprocess.Popen(
+        with (self.root / f"{name}.{len(self.daemons)}.out").open("ab") as log:
+            daemon = subprocess.Popen(
                 [str(SBIN / name), *arguments],
                 env={**os.environ, **self.environment},
                 stdin=subprocess.DEVNULL,
@@ -183,11 +178,7 @@ class Cluster:
                 stderr=log,
                 start_new_session=True,
             )
-        (self.root / "pids.json").write_text(json.dumps([*self._pids(), (name, process.pid)]))
-
-    def _pids(self) -> list[tuple[str, int]]:
-        path = self.root / "pids.json"
-        return [(name, pid) for name, pid in json.loads(path.read_text())] if path.exists() else []
+        self.daemons.append(daemon)
 
     def _num_idle(self) -> int:
         try:
@@ -196,15 +187,6 @@ class Cluster:
             )
         except subprocess.SubprocessError:
             return 0
-
-
-def is_running(name: str, pid: int) -> bool:
-    """Whether `pid` is that daemon still; one that is dead but not waited for is not."""
-    try:
-        fields = Path("/proc", str(pid), "stat").read_text().rpartition(")")
-    except OSError:
-        return False
-    return name in fields[0] and fields[2].split()[0] != "Z"
 
 
 def wait_until(condition, seconds: float) -> bool:

@@ -35,20 +35,21 @@ def long(tiny_data, short_run, tmp_path_factory):
     return write_config(tmp_path_factory.mktemp("yaml") / "long.yaml", changes)
 
 
+def undisturbed(cfg, tmp_path_factory):
+    """The folder of an undisturbed run of one process."""
+    output = tmp_path_factory.mktemp("reference") / "run"
+    call(TOOL, command(cfg, output))
+    return output
+
+
 @pytest.fixture(scope="session")
 def short_run(short, tmp_path_factory):
-    """The undisturbed run of one process."""
-    output = tmp_path_factory.mktemp("reference") / "run"
-    call(TOOL, command(short, output))
-    return output
+    return undisturbed(short, tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
 def long_run(long, tmp_path_factory):
-    """The undisturbed run of one process."""
-    output = tmp_path_factory.mktemp("reference") / "run"
-    call(TOOL, command(long, output))
-    return output
+    return undisturbed(long, tmp_path_factory)
 
 
 @pytest.fixture(scope="session")

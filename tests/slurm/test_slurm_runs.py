@@ -32,24 +32,20 @@ def test_two_tasks(options, cluster, short, output, short_run_of_two):
     assert_same(output, short_run_of_two)
 
 
-def test_preemption_with_the_user_signal_saves_at_a_step(cluster, short, output, short_run):
-    submit(cluster, short, output)
+@pytest.mark.parametrize(
+    ("options", "wanted"), [((), "short_run"), (TWO, "short_run_of_two")], ids=["one", "two"]
+)
+def test_preemption_with_the_user_signal_saves_at_a_step(
+    options, wanted, cluster, short, output, request
+):
+    submit(cluster, short, output, *options)
     wait_for_step(output, 10)
     preempt(cluster)
     wait_for_result(cluster, output)
     assert "SIGUSR2: saved after step" in log(output)
     first, second = starts_after(output)
     assert (first, second >= 10) == (0, True)
-    assert_same(output, short_run)
-
-
-def test_preemption_of_two_tasks(cluster, short, output, short_run_of_two):
-    submit(cluster, short, output, *TWO)
-    wait_for_step(output, 10)
-    preempt(cluster)
-    wait_for_result(cluster, output)
-    assert len(starts_after(output)) == 2
-    assert_same(output, short_run_of_two)
+    assert_same(output, request.getfixturevalue(wanted))
 
 
 def test_requeue_from_outside_saves_too(cluster, long, output, long_run):
@@ -98,11 +94,6 @@ def test_a_time_limit(cluster, long, output, long_run):
     assert "SIGUSR2: saved after step" in log(output)
     assert len(starts_after(output)) >= 2
     assert_same(output, long_run)
-
-
-def test_what_slurm_refuses_is_one_message(cluster, short, output):
-    with pytest.raises(AssertionError, match="invalid partition specified: nowhere"):
-        submit(cluster, short, output, "--partition", "nowhere")
 
 
 def test_nothing_is_left_in_the_queue(cluster):

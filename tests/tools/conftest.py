@@ -7,12 +7,24 @@ from pathlib import Path
 
 import pytest
 from run_files import interrupt_in
-from tiny import command, data_keys, run_net, write_config
+from tiny import command, data_keys, load_tool, run_net, write_config
 
 
 @pytest.fixture(scope="module")
 def main():
     return run_net().main
+
+
+@pytest.fixture
+def call(capsys):
+    """Runs a tool by its name; its exit code, standard output and standard error."""
+
+    def run(name, *arguments):
+        code = load_tool(name).main([str(argument) for argument in arguments])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return run
 
 
 @pytest.fixture

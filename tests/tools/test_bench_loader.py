@@ -47,14 +47,6 @@ def test_bad_input_ends_with_2(arguments):
     assert bench.main(arguments("--repeats", "0")) == 2
 
 
-def test_a_broken_video_ends_with_1(arguments, tiny_data, tmp_path, capsys):
-    (tmp_path / "broken.mp4").write_bytes(b"no video")
-    (tmp_path / "list.txt").write_text("broken.mp4 0\n")
-    keys = ("DATA.TRAIN_LIST", tmp_path / "list.txt", "DATA.PATH_PREFIX", tmp_path)
-    assert bench.main(arguments(*keys)) == 1
-    assert "broken.mp4" in capsys.readouterr().err
-
-
 def test_the_json_holds_every_repeat_and_ratios_are_of_the_same_one(costs):
     found = bench.costs_json(costs)
     assert len(found["phases"]) == len(costs.loads)

@@ -8,8 +8,6 @@ import torch
 from peak import Peak
 from tiny import load_tool, write_config
 
-from mgexp.errors import TrainingError
-
 
 @pytest.fixture
 def bench(monkeypatch):
@@ -73,11 +71,3 @@ def test_flops_are_three_forward_passes_of_every_clip(bench, arguments, monkeypa
 
 def test_bad_input_ends_with_2(bench, arguments):
     assert bench.main(arguments("--shapes", "9x9")) == 2
-
-
-def test_a_step_that_fails_ends_with_1(bench, arguments, monkeypatch):
-    def fail(*_, **__):
-        raise TrainingError("the loss is nan")
-
-    monkeypatch.setattr(bench, "measure_steps", fail)
-    assert bench.main(arguments("--ways", "ours")) == 1

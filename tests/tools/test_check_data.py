@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 
 import pytest
-from run_files import read_lines, refused
-from tiny import NUM_TRAIN, command, data_keys, load_tool, write_config
+from run_files import read_lines
+from tiny import NUM_TRAIN, data_keys, load_tool, write_config
 
 tool = load_tool("check_data")
 
@@ -48,11 +48,3 @@ def test_a_second_call_goes_on_with_what_is_missing_or_changed(check, data, tmp_
     assert check("--json") == 0
     assert json.loads(capsys.readouterr().out)["num_known"] == 19
     assert len(read_lines(path)) == NUM_TRAIN
-
-
-def test_a_quarantine_counts_against_the_share(data, tmp_path, output, main, capsys):
-    (tmp_path / "q.txt").write_text("train5.mp4\ntrain6.mp4\n")
-    cfg = write_config(tmp_path / "tiny.yaml", data_keys(data))
-    message = refused(main, capsys, command(cfg, output, "DATA.QUARANTINE", tmp_path / "q.txt"))
-    assert [name for name in ("train5.mp4", "train6.mp4") if name not in message] == []
-    assert not output.exists()

@@ -8,7 +8,6 @@ from fake_runs import fake_run, unfinished_run
 from tiny import load_tool
 
 from mgexp.config.load import load_config, to_yaml
-from mgexp.run.confusion import write_confusion
 from mgexp.run.files import append_jsonl
 
 
@@ -55,12 +54,6 @@ def test_runs_are_collected_and_reported(collect, runs, tmp_path):
     assert "| [baseline](quickstart/baseline.yaml) | unknown | 90.00 | seed 1 |" in tables
 
 
-def test_a_run_alone_gets_no_report(collect, runs, tmp_path):
-    run = trained_with(fake_run(runs, "baseline"), tmp_path, "RNG_SEED", "1")
-    assert collect(folder=run.root)[0] == 0
-    assert not (runs / "report.md").exists()
-
-
 def test_a_second_start_changes_nothing(collect, runs, tmp_path):
     trained_with(fake_run(runs, "baseline"), tmp_path)
     collect()
@@ -97,14 +90,6 @@ def test_a_run_that_was_given_another_value_is_told_and_is_no_failure(collect, r
     (problem,) = simplejson.loads(output.out)["not_rows"][str(run.root)]
     assert "SOLVER.BASE_LR" in problem
     assert not (tmp_path / "experiments" / "results.csv").exists()
-
-
-def test_names_of_classes_reach_the_report(collect, runs, tmp_path):
-    run = trained_with(fake_run(runs, "baseline"), tmp_path, "RNG_SEED", "1")
-    write_confusion(run.confusion_csv, ((0, 1, 3), (1, 1, 1)))
-    (tmp_path / "classes.txt").write_text("open\nclose\n")
-    assert collect("--classes", str(tmp_path / "classes.txt"))[0] == 0
-    assert "| baseline | open | close | 3 | 100.0 % |" in (runs / "report.md").read_text()
 
 
 def test_reports_only_leaves_experiments_as_it_is(collect, runs, tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import time
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 from fault_runs import fill, num_lines, started
 from run_files import OFTEN, assert_bit_identical, losses
-from tiny import TOOL, command, data_keys, write_config
+from tiny import command, data_keys, write_config
 
 from mgexp.run.folder import RunDir
 
@@ -53,30 +52,6 @@ def test_workers_without_shared_memory(cfg, output, tmp_path):
         assert run.ends() == 1
         (message,) = run.messages
     assert "/dev/shm" in message
-
-
-LIMITED = """
-import importlib.util, resource, sys
-del sys.argv[0]  # so that messages begin with the name of the tool
-spec = importlib.util.spec_from_file_location("run_net", sys.argv[0])
-run_net = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(run_net)
-import mgexp.train.job  # libraries that are loaded later would need a part of the limit
-used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (used + int(float(sys.argv[1]) * 2**20),) * 2)
-sys.exit(run_net.main(sys.argv[2:]))
-"""
-LARGER = ("TRAIN.BATCH_SIZE", 16, "RESNET.WIDTH_PER_GROUP", 32, "TRAIN.NUM_EVALUATIONS", 1)
-
-
-def test_memory_that_is_too_small_for_a_shape(cfg, output, tmp_path):
-    """The limit is on the address space of the process."""
-    with started([TOOL, 600, *command(cfg, output, *LARGER)], tmp_path, code=LIMITED) as run:
-        assert run.ends() == 1
-        (message,) = run.messages
-    assert re.search(r"step [0-9]+ \(epoch [0-9.]+\), (256x2|128x4)x16²: out of memory", message)
-    # Torch's allocator or oneDNN fails, whichever needs memory at the moment when the limit is met.
-    assert re.search(r"can't allocate memory: you|could not (create|execute) a primitive", message)
 
 
 HANG = ("DATA.VIDEO_TIMEOUT_SECONDS", 5, "DATA.MAX_UNUSABLE_SHARE", 0.5)

@@ -18,6 +18,11 @@ from tiny import LONG_SHORT, NUM_CLASSES, NUM_VAL, data_keys, load_tool, write_k
 main = load_tool("predict").main
 
 
+def read_csv(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
 @pytest.fixture
 def predict(finished_run):
     """Starts the tool on the tiny run; its exit code."""
@@ -121,8 +126,7 @@ def test_csv_has_a_line_for_each_video_and_class_and_the_numbers_of_json(
     videos = [tiny_data / "val0.mp4", broken]
     options = ["--json", "--classes", classes, "--csv", tmp_path / "out.csv"]
     assert predict(*videos, *options) == 3
-    with (tmp_path / "out.csv").open(newline="") as file:
-        *lines, last = csv.DictReader(file)
+    *lines, last = read_csv(tmp_path / "out.csv")
     best = json.loads(capsys.readouterr().out)[0]["classes"]
     assert [int(line["rank"]) for line in lines] == [1, 2]
     assert [line["name"] for line in lines] == [one["name"] for one in best]
@@ -148,8 +152,7 @@ def test_ctrl_c_ends_with_one_line_and_keeps_what_is_done(
     videos = [tiny_data / f"val{index}.mp4" for index in range(4)]
     assert tool.main([*map(str, videos), "--csv", str(table), "--run", str(finished_run)]) == 4
     assert "Traceback" not in capsys.readouterr().err
-    with table.open(newline="") as file:
-        assert {line["video"] for line in csv.DictReader(file)} == {str(videos[0])}
+    assert {line["video"] for line in read_csv(table)} == {str(videos[0])}
 
 
 def test_a_worker_without_shared_memory_is_one_message(
@@ -169,11 +172,6 @@ def test_a_video_is_not_replaced_by_a_table(predict, tiny_data, tmp_path):
     before = video.read_bytes()
     assert predict(video, "--csv", video) == 2
     assert video.read_bytes() == before
-
-
-def read_csv(path):
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def test_a_labelled_list_has_the_numbers_of_the_evaluation_of_the_run(
@@ -209,9 +207,7 @@ def test_a_labelled_list_has_the_numbers_of_the_evaluation_of_the_run(
         assert file["videos"].tolist() == [line["video"] for line in lines]
 
 
-def test_the_accuracy_is_printed_with_its_interval_and_its_classes(
-    predict, finished_run, tiny_data, tmp_path, classes, capsys
-):
+def test_the_accuracy_is_printed_with_its_interval(predict, tiny_data, tmp_path, capsys):
     """Half of two videos is right if both have one prediction: 9.5 to 90.5 %, by Wilson's formula by hand."""
     assert predict("--list", tiny_data / "val.txt", "--json") == 0
     videos = json.loads(capsys.readouterr().out)["videos"]
@@ -219,32 +215,9 @@ def test_the_accuracy_is_printed_with_its_interval_and_its_classes(
     other = next(i for i in range(1, NUM_VAL) if videos[i]["classes"][0]["label"] == label)
     lines = [f"val0.mp4 {label}", f"val{other}.mp4 {1 - label}"]
     (tmp_path / "test.csv").write_text("\n".join(lines))
-    assert predict("--list", tmp_path / "test.csv", "--classes", classes) == 0
-    first, *table = capsys.readouterr().out.splitlines()
+    assert predict("--list", tmp_path / "test.csv") == 0
+    first = capsys.readouterr().out.splitlines()[0]
     assert first == "2 videos: top-1 50.00 %; 95 % interval of top-1: 9.45 to 90.55 %"
-    assert table[0].split() == ["class", "videos", "right", "accuracy"]
-    rows = [line.split()[-4:] for line in table[1:]]
-    assert rows[label][1:3] == ["1", "100.0"]
-    assert rows[1 - label][1:3] == ["0", "0.0"]
-
-
-def test_an_official_list_is_scored_by_its_keys(predict, tiny_data, tmp_path, capsys):
-    for index in range(4):
-        folder = tmp_path / "test" / ("left" if index % 2 else "right")
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.copy(tiny_data / f"val{index}.mp4", folder)
-    (tmp_path / "names.txt").write_text("right\nleft\n")
-    pairs = ("DATA.FORMAT", "folders", "DATA.CLASSES", tmp_path / "names.txt")
-    assert predict("--list", tmp_path / "test", "--json", *pairs) == 0
-    folders = json.loads(capsys.readouterr().out)
-    assert predict("--list", tiny_data / "val.txt", "--json") == 0
-    listed = {
-        one["video"].rsplit("/")[-1]: one for one in json.loads(capsys.readouterr().out)["videos"]
-    }
-    assert folders["num_videos"] == 4
-    for one in folders["videos"]:
-        same = listed[one["video"].rsplit("/")[-1]]
-        assert (one["truth"], one["classes"]) == (same["truth"], same["classes"])
 
 
 def test_without_all_its_videos_a_list_has_no_accuracy(predict, tiny_data, tmp_path, capsys):
@@ -292,16 +265,6 @@ def test_the_best_checkpoint_has_the_score_and_the_loss_of_its_evaluation(
         for one in found["videos"]
     ]
     assert -np.log(shares).mean() == pytest.approx(best["loss"], rel=1e-4)
-
-
-def test_a_run_that_was_never_evaluated_has_no_best_checkpoint(
-    finished_run, tiny_data, tmp_path, capsys
-):
-    run = shutil.copytree(finished_run, tmp_path / "run")
-    (run / "evaluations.jsonl").unlink()
-    arguments = [str(tiny_data / "val0.mp4"), "--run", str(run), "--checkpoint", "best"]
-    assert main(arguments) == 2
-    assert "no evaluation during training" in capsys.readouterr().err
 
 
 def test_every_says_what_happens_when(predict, tiny_data, tmp_path, capsys):

@@ -7,8 +7,6 @@ import pytest
 from fake_runs import fake_run
 from tiny import load_tool
 
-from mgexp.figures.report_figures import load_results
-from mgexp.results.store import load_runs, write_stored
 from mgexp.run.confusion import write_confusion
 from mgexp.run.files import append_jsonl
 from mgexp.run.folder import RunDir, RunsDir
@@ -66,15 +64,6 @@ def test_runs_of_a_network_of_one_s_own_need_its_file(runs, report, not_drawn, o
     assert report(runs, "--import", EXPERIMENTS.parent / "examples/own_model.py") == 0
 
 
-def test_the_report_of_a_project_says_where_the_verdicts_of_its_study_are(runs, report, not_drawn):
-    folder = runs.rename(runs.with_name("runs"))
-    assert report(folder) == 0
-    assert "verdicts" not in RunsDir(folder).report_md.read_text()
-    folder.with_name("study.yaml").touch()
-    assert report(folder) == 0
-    assert f"{folder.parent.name}/README.md" in RunsDir(folder).report_md.read_text()
-
-
 def test_every_figure_is_there_and_shown(runs, report, not_drawn):
     assert report(runs) == 0
     names = ("accuracy", "schedule", "seconds", "speed_up")
@@ -98,29 +87,8 @@ def test_classes_have_the_names_that_the_runs_keep(runs, report, not_drawn):
     assert "| baseline | class 0 | 3 | 0.0 | class 1 |" in RunsDir(runs).report_md.read_text()
 
 
-def test_stored_runs_are_reported_as_the_runs_are(runs, report, tmp_path, not_drawn):
-    folder = tmp_path / "experiments" / "quickstart"
-    folder.mkdir(parents=True)
-    for row in ("baseline", "long_short"):
-        (folder / f"{row}.yaml").write_text(ROW)
-    write_stored(RunsDir(folder).stored_jsonl, load_runs(runs))
-    assert report(folder) == 0
-    assert report(runs) == 0
-    assert RunsDir(folder).report_md.read_text() == RunsDir(runs).report_md.read_text()
-    assert load_results(folder) == load_results(runs)
-
-
 def test_yamls_alone_have_their_schedules(tmp_path, report):
     (tmp_path / "rows").mkdir()
     (tmp_path / "rows" / "baseline.yaml").write_text(ROW)
     assert report(tmp_path / "rows", "--output", tmp_path) == 0
     assert figures(tmp_path) == ["schedule.png", "schedule.svg"]
-
-
-def test_a_sweep_is_reported_value_by_value(tmp_path, report, not_drawn):
-    for rate in (0.1, 0.2):
-        run = fake_run(tmp_path / "runs" / f"SOLVER.BASE_LR={rate}" / "quickstart", "baseline")
-        run.config_yaml.write_text(f"{ROW}SOLVER: {{BASE_LR: {rate}}}\n")
-    place = tmp_path / "new" / "report"
-    assert report(tmp_path / "runs", "--output", place) == 0
-    assert "| quickstart/baseline | 0.2 | seed 1 |" in RunsDir(place).report_md.read_text()

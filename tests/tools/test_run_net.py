@@ -80,7 +80,8 @@ def test_a_finished_run_stays_as_it_is(finished_run, cfg, tmp_path, main):
 
 def test_an_evaluation_of_a_finished_run_appends_a_line(finished_run, cfg, tmp_path, main):
     folder = Path(shutil.copytree(finished_run, tmp_path / "run"))
-    kept = {name: (folder / name).read_bytes() for name in ("result.json", "model.pt")}
+    names = ("result.json", "model.pt", "scores_2x1_forward.npz")
+    kept = {name: (folder / name).read_bytes() for name in names}
     before = read_lines(folder / "evaluations.jsonl")
     pairs = ("TRAIN.ENABLE", False, "TEST.FRAME_ORDER", "repeated", "DEVICE", "auto")
     assert main(command(cfg, folder, *pairs)) == 0
@@ -89,6 +90,7 @@ def test_an_evaluation_of_a_finished_run_appends_a_line(finished_run, cfg, tmp_p
     assert after[-1]["frame_order"] == "repeated"
     assert (after[-1]["step"], after[-1]["num_videos"]) == (NUM_STEPS, NUM_VAL)
     assert {name: (folder / name).read_bytes() for name in kept} == kept
+    assert (folder / "scores_2x1_repeated.npz").exists()
 
 
 def test_the_evaluation_of_a_finished_run_gives_its_accuracy(finished_run, cfg, tmp_path, main):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 
@@ -92,9 +91,3 @@ def test_tolerated_videos_are_replaced_and_counted(data, tmp_path, output, main,
     result = json.loads((output / "result.json").read_text())
     assert result["num_unusable_videos"] == 2
     assert result["num_train_videos"] == NUM_TRAIN - 1
-
-
-def test_a_damaged_result_is_one_message(cfg, finished_run, tmp_path, main, capsys):
-    run = shutil.copytree(finished_run, tmp_path / "run")
-    (run / "result.json").write_text("{}")
-    assert "result.json" in refused(main, capsys, command(cfg, run))

@@ -61,13 +61,6 @@ def test_the_file_is_needed_only_until_the_first_checkpoint(
     assert_bit_identical(output, whole)
 
 
-def test_weights_of_another_network_are_refused(cfg, output, main, capsys, tmp_path):
-    path, _ = save_weights(tmp_path, {"RESNET.WIDTH_PER_GROUP": 16})
-    message = refused(main, capsys, command(cfg, output, "TRAIN.INIT_WEIGHTS", path))
-    assert f"TRAIN.INIT_WEIGHTS: {path}" in message
-    assert not output.exists()
-
-
 def test_a_smoke_run_looks_at_the_weights_of_the_whole_row(cfg, output, main, capsys, tmp_path):
     path, _ = save_weights(tmp_path)
     pairs = ("--smoke", "TRAIN.INIT_WEIGHTS", path)

@@ -4,29 +4,19 @@ import json
 from pathlib import Path
 
 import pytest
-from tiny import load_tool
 
 ROOT = Path(__file__).parents[2]
-GOLDEN = json.loads((ROOT / "tests" / "golden" / "models.json").read_text())
-ROW = ROOT / "experiments" / "main" / "k400_slowfast_8x8_r50" / "long_short.yaml"
 QUICKSTART = ROOT / "experiments" / "quickstart" / "long_short.yaml"
 
 
 @pytest.fixture
-def show(capsys):
-    """Runs the tool on a row with further arguments; returns (exit code, stdout, stderr)."""
-    main = load_tool("show_model").main
-
-    def run(row, *arguments):
-        code = main(["--cfg", str(row), *arguments])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+def show(call):
+    """Runs the tool on the row of the quickstart."""
+    return lambda *arguments: call("show_model", "--cfg", QUICKSTART, *arguments)
 
 
 def test_the_json_of_a_small_row(show):
-    code, out, err = show(QUICKSTART, "--json")
+    code, out, err = show("--json")
     shown = json.loads(out)
     assert (code, err) == (0, "")
     assert shown.keys() == {"model", "params", "shapes"}
@@ -44,7 +34,7 @@ def test_the_json_of_a_small_row(show):
 def test_a_shape_that_the_model_cannot_take_is_one_message(show):
     network = ["MODEL.MODEL_NAME", "I3D", "RESNET.DEPTH", "50", "RESNET.WIDTH_PER_GROUP", "8"]
     short = ["MULTIGRID.SHORT_CYCLE_FACTORS", "[0.5, 0.70711]"]
-    code, out, err = show(QUICKSTART, *network, *short, "NONLOCAL.LOCATION", "[[],[],[1],[1]]")
+    code, out, err = show(*network, *short, "NONLOCAL.LOCATION", "[[],[],[1],[1]]")
     assert (code, out) == (2, "")
     assert "4 frames of 32 x 32 pixels" in err
 
@@ -59,11 +49,11 @@ def test_the_check_finds_a_network_that_is_wrong_at_a_shape(show, tmp_path, own_
         "    return nn.Sequential(nn.AvgPool3d((16, 64, 64)), nn.Flatten(), nn.Linear(3, 12))\n"
     )
     arguments = ("--import", str(own), "--check", "MODEL.MODEL_NAME", "fixed")
-    code, out, err = show(QUICKSTART, *arguments)
+    code, out, err = show(*arguments)
     assert (code, err) == (1, "")
     lines = [line.split() for line in out.splitlines() if " x " in line]
     assert {"4": "WRONG", "16": "right"}.items() <= {
         line[0]: line[-1] for line in lines if len(line) == 7
     }.items()
-    found = json.loads(show(QUICKSTART, "--json", *arguments)[1])
+    found = json.loads(show("--json", *arguments)[1])
     assert [bool(one["problem"]) for one in found["shapes"]] == [True] * 5 + [False]

@@ -6,7 +6,6 @@ import csv
 import json
 import re
 import shutil
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,12 +17,10 @@ from tiny import load_tool
 from mgexp.config import load, values
 from mgexp.config.load import experiment_name, load_config, to_yaml
 from mgexp.config.study import Task, read_study
-from mgexp.errors import InputError, raise_problems
+from mgexp.errors import raise_problems
 from mgexp.launch import sweep, sweep_state
-from mgexp.results.study_state import unfinished_lines
 from mgexp.run.environment import REPOSITORY, git_commit
 from mgexp.run.files import append_jsonl, read_json, read_jsonl, write_json
-from mgexp.run.folder import RunDir
 from mgexp.train.result import Outcome
 
 STUDY = {
@@ -171,24 +168,6 @@ def test_a_control_is_evaluated_where_slurm_left_the_weights(folder):
     assert tool.run_options(board, control).output == there.root
 
 
-def test_a_run_that_a_killed_study_left_going_is_waited_for(folder, monkeypatch, tmp_path, capsys):
-    tool, tries, slept = load_tool("study"), [], []
-
-    @contextmanager
-    def lock_file(path):
-        tries.append(path)
-        if len(tries) < 3:
-            raise InputError(["run folder runs/a is in use by process 7"])
-        yield
-
-    monkeypatch.setattr(tool, "lock_file", lock_file)
-    monkeypatch.setattr(tool, "time", SimpleNamespace(sleep=slept.append))
-    tool.wait_for(RunDir(tmp_path))
-    assert tries == [tmp_path / "lock"] * 3
-    assert slept == [tool.WAIT_SECONDS] * 2
-    assert capsys.readouterr().err.count("in use by process 7") == 1
-
-
 def test_the_status_says_what_is_done_and_writes_nothing(study, runs, folder, capsys):
     runs.outcomes = {(A, 1): Outcome.INTERRUPTED}
     study()
@@ -274,19 +253,6 @@ def test_an_unfinished_run_of_an_earlier_configuration_is_named(study, folder, c
     assert study("--only-page") == 0
 
 
-def test_the_status_says_how_far_an_unfinished_run_is(study, folder, capsys):
-    """The second run has no step yet."""
-    first, second = (unfinished_run(folder.parents[1] / "runs/group", A, seed) for seed in (0, 1))
-    for run in (first, second):
-        run.schedule_csv.write_text("start_step,end_step\n0,1000\n1000,1500\n")
-    append_jsonl(first.metrics_jsonl, {"step": 599, "step_seconds": 0.8})
-    assert study("--status") == 0
-    said = "baseline, seed 0: 600 of 1,500 steps, about 12 min 00 s"
-    assert said in capsys.readouterr().out.splitlines()[-2]
-    first.result_json.touch()
-    assert [*unfinished_lines([Task(A, 0)], lambda *_: [first])] == []
-
-
 def test_a_folder_outside_experiments_has_its_runs_to_itself(study, folder):
     project = folder.parents[1] / "project"
     shutil.copytree(folder, project)
@@ -322,13 +288,6 @@ def test_what_trains_nothing_refuses_the_options_and_keys_of_training(
     (folder / f"{B}.yaml").write_text(yaml.safe_dump(whole))
     assert study(option, *words.split()) == 2
     assert words.split()[0] in capsys.readouterr().err
-
-
-def test_the_page_has_the_whole_command(study, folder, tmp_path, own_code):
-    (tmp_path / "my nets.py").touch()
-    assert study("--only-page", "--import", "my nets.py", "DATA.PATH_PREFIX", "here") == 0
-    command = "python tools/study.py experiments/group --import 'my nets.py' DATA.PATH_PREFIX here"
-    assert f"\n{command}\n" in (folder / "README.md").read_text()
 
 
 def test_a_changed_yaml_is_used_once_no_run_of_the_old_one_waits(tmp_path, monkeypatch, capsys):

@@ -105,19 +105,6 @@ def test_each_part_of_a_mini_batch_may_have_its_graph(monkeypatch):
             step(batch_of(shape), shape.num_bn_groups, Draws(seed=0, step=1))
 
 
-def test_a_part_that_cannot_be_compiled_is_an_error():
-    class Stubborn(Network):
-        def forward(self, clips):
-            torch._dynamo.graph_break()
-            return super().forward(clips)
-
-    model = Stubborn()
-    with compiled(model, "default", 2):
-        model.compile(backend="eager", fullgraph=True, dynamic=False)
-        with pytest.raises(Exception, match="graph_break"):
-            warm_up(step_of(model), SHAPES, TASK, progress=False)
-
-
 def test_a_copy_is_not_compiled():
     model = Network()
     with compiled(model, "default", 2):

@@ -60,14 +60,6 @@ def test_softmax_scores_of_the_views_are_summed():
     assert found.loss == pytest.approx(wanted, rel=1e-6)
 
 
-def test_top5_of_more_than_five_classes():
-    scores = Scores(2, one_label(7, "sum"), CPU)
-    logits = torch.arange(7.0).repeat(2, 1)  # best five: classes 6, 5, 4, 3, 2
-    scores.add(logits, torch.tensor([0, 1]), torch.tensor([2, 1]))
-    found = scores.reduce(Processes())
-    assert found.metrics == {"top1": 0.0, "top5": 50.0}
-
-
 def test_max_takes_the_best_score_of_the_views():
     """Class 1 has the larger sum, but class 0 has the single best view."""
     batches = [views([[9, 0, 0]], [0], [1]), views([[0, 2, 0], [0, 2, 0]], [0, 0], [1, 1])]
@@ -167,53 +159,23 @@ def test_precise_statistics_change_only_the_copy(tmp_path):
     assert state.clock.seconds("precise_bn") > 0
 
 
+def test_an_evaluation_whose_loss_is_no_number_ends_the_run_with_a_message(tmp_path):
+    cfg = tiny_config(tmp_path)
+    model = build_model(cfg)
+    with torch.no_grad():
+        next(model.parameters()).fill_(float("nan"))
+    clips = torch.zeros(1, 3, 8, 32, 32, dtype=torch.uint8)
+    view = Views(clips, torch.arange(1), torch.arange(1))
+    protocol = Protocol(lambda: [view], (VideoRecord("a.mp4", 0),), 1, 1, is_full=True)
+    evaluator = Evaluator(RunDir(tmp_path), NORMALIZER, Processes(), build_task(cfg), None)
+    state = State(model, build_optimizer(cfg, model), Clock())
+    with pytest.raises(TrainingError, match="evaluation after step 0 has the loss nan, and is not"):
+        evaluator.evaluate(model, state, protocol)
+    assert not evaluator.run_dir.evaluations_jsonl.exists()
+
+
 def test_without_precise_statistics_the_copy_is_the_model(tmp_path):
     state, before, found = ready(tmp_path, None)
     assert found is not state.model
     assert differing(found, before) == set()
     assert state.clock.seconds("precise_bn") == 0
-
-
-def evaluation(tmp_path, labels, processes=Processes(), **changes):  # noqa: B008
-    """An evaluation of two videos of one view each with the untrained model of the tiny row."""
-    cfg = tiny_config(tmp_path, changes)
-    model = build_model(cfg)
-    state = State(model, build_optimizer(cfg, model), Clock())
-    clips = torch.zeros(2, 3, 8, 32, 32, dtype=torch.uint8)
-    view = Views(clips, torch.arange(2), torch.tensor(labels))
-    records = (VideoRecord("a.mp4", 0), VideoRecord("b.mp4", 1))
-    protocol = Protocol(lambda: [view], records, 1, 1, is_full=True)
-    task = build_task(cfg)
-    return Evaluator(RunDir(tmp_path), NORMALIZER, processes, task, None), state, protocol
-
-
-def final_evaluation(tmp_path, labels, **changes):
-    evaluator, state, protocol = evaluation(tmp_path, labels, **changes)
-    return evaluator.evaluate_finally(state, protocol)
-
-
-def test_an_evaluation_whose_loss_is_no_number_ends_the_run_with_a_message(tmp_path):
-    evaluator, state, protocol = evaluation(tmp_path, [0, 1])
-    with torch.no_grad():
-        next(state.model.parameters()).fill_(float("nan"))
-    with pytest.raises(TrainingError, match="evaluation after step 0 has the loss nan, and is not"):
-        evaluator.evaluate(state.model, state, protocol)
-    assert not evaluator.run_dir.evaluations_jsonl.exists()
-
-
-def test_which_classes_are_confused_is_written(tmp_path):
-    """Both videos show the same picture, so one of them is confused with the other's class."""
-    found = final_evaluation(tmp_path, [0, 1])
-    taken = found.scores[0].argmax().item()
-    lines = (tmp_path / "confusion.csv").read_text().splitlines()[1:]
-    rows = [line.split(",")[:3] for line in lines]
-    assert [row for row in rows if row[2] != "0"] == [
-        ["0", str(taken), "1"],
-        ["1", str(taken), "1"],
-    ]
-
-
-def test_videos_of_many_labels_confuse_no_classes(tmp_path):
-    changes = {"MODEL.LOSS_FUNC": "bce_logit", "DATA.ENSEMBLE_METHOD": "max"}
-    final_evaluation(tmp_path, [[1.0, 0.0], [1.0, 1.0]], **changes)
-    assert not (tmp_path / "confusion.csv").exists()

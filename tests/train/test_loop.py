@@ -94,8 +94,10 @@ class Bench:
             return self.loop.run(self.batches(), progress)
 
 
-def test_milestones_save_before_they_evaluate(tmp_path):
-    bench = Bench(tmp_path, milestones=(3, 6))
+@pytest.mark.parametrize("settle_steps", [1, 4])
+def test_milestones_save_before_they_evaluate(settle_steps, tmp_path):
+    """Also where losses are read later."""
+    bench = Bench(tmp_path, milestones=(3, 6), settle_steps=settle_steps)
     assert bench.run()
     calls = [("save", 3), ("evaluate", 3), ("save", 6), ("evaluate", 6)]
     assert bench.calls == [*calls, ("save", NUM_STEPS)]
@@ -125,19 +127,14 @@ def test_checkpoints_follow_the_clock(tmp_path):
     assert bench.calls == [("save", step) for step in range(1, NUM_STEPS + 1)]
 
 
-def test_the_first_checkpoint_of_a_run_comes_sooner_than_the_others(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("first_step", "saved"), [(0, [1]), (4, [])])
+def test_the_first_checkpoint_of_a_run_comes_sooner(first_step, saved, tmp_path, monkeypatch):
+    """A resumed run has one already."""
     monkeypatch.setattr(loop, "FIRST_CHECKPOINT_SECONDS", 0)
     bench = Bench(tmp_path)
-    bench.run()
-    assert bench.calls == [("save", 1), ("save", NUM_STEPS)]
-
-
-def test_a_resumed_run_has_its_first_checkpoint_already(tmp_path, monkeypatch):
-    monkeypatch.setattr(loop, "FIRST_CHECKPOINT_SECONDS", 0)
-    bench = Bench(tmp_path)
-    bench.state.step = 4
-    bench.run(first_step=4)
-    assert bench.calls == [("save", NUM_STEPS)]
+    bench.state.step = first_step
+    bench.run(first_step)
+    assert bench.calls == [("save", step) for step in (*saved, NUM_STEPS)]
 
 
 def stop_in(step, bench, monkeypatch):
@@ -278,13 +275,6 @@ def test_a_step_without_clips_is_an_end_with_the_reasons(tmp_path):
         bench.loop.run(iter([empty]), progress)
 
 
-def test_seconds_of_training_hold_the_wait_for_input(tmp_path):
-    bench = Bench(tmp_path)
-    bench.run()
-    clock = bench.state.clock
-    assert 0 < clock.seconds("input_wait") < clock.seconds("train")
-
-
 def test_the_first_step_of_a_shape_warms_up_by_what_it_takes_longer_than_the_second(tmp_path):
     bench, clock = Bench(tmp_path), Clock()
     pending = loop.PendingSteps(torch.device("cpu"), Processes(), clock)
@@ -316,13 +306,6 @@ def test_losses_that_are_read_later_are_the_same_records(tmp_path):
     assert len(one) == NUM_STEPS
 
 
-def test_milestones_are_kept_where_losses_are_read_later(tmp_path):
-    bench = Bench(tmp_path, milestones=(3, 6), settle_steps=4)
-    assert bench.run()
-    calls = [("save", 3), ("evaluate", 3), ("save", 6), ("evaluate", 6)]
-    assert bench.calls == [*calls, ("save", NUM_STEPS)]
-
-
 @pytest.mark.parametrize("settle_steps", [1, 5])
 def test_a_loss_that_is_not_finite_is_named_and_not_saved(tmp_path, settle_steps):
     bench = Bench(tmp_path, checkpoint_seconds=0, settle_steps=settle_steps)
@@ -343,23 +326,20 @@ def test_a_loss_that_is_not_finite_is_named_and_not_saved(tmp_path, settle_steps
     assert re.search(r"the losses before it: \d\.\d+, \d\.\d+\. ", message)
 
 
-def test_a_shape_that_does_not_fit_is_named(tmp_path):
-    def out_of_memory(scores, labels):
-        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9")
-
-    bench = Bench(tmp_path)
-    bench.loop.train_step = replace(bench.loop.train_step, loss=out_of_memory)
-    with pytest.raises(TrainingError, match=r"step 0 .*, 64x2x16²: out of memory"):
-        bench.run()
-
-
-def test_other_errors_keep_their_traceback(tmp_path):
+@pytest.mark.parametrize(
+    ("text", "kind", "said"),
+    [
+        ("can't allocate memory: you", TrainingError, r"step 0 .*, 64x2x16²: out of memory"),
+        ("a bug", RuntimeError, "a bug"),
+    ],
+)
+def test_a_shape_that_does_not_fit_is_named_and_other_errors_stay(text, kind, said, tmp_path):
     def fails(scores, labels):
-        raise RuntimeError("a bug")
+        raise RuntimeError(text)
 
     bench = Bench(tmp_path)
     bench.loop.train_step = replace(bench.loop.train_step, loss=fails)
-    with pytest.raises(RuntimeError, match="a bug"):
+    with pytest.raises(kind, match=said):
         bench.run()
 
 

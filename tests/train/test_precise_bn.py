@@ -52,16 +52,6 @@ def test_batches_in_parts_are_batches_at_once():
     assert seen == [2, 4, 4, 2, 4, 4, 10, 10]
 
 
-def test_the_log_names_a_replaced_video_once(caplog):
-    model = nn.Sequential(GroupedBatchNorm3d(3))
-    clips = torch.zeros((2, 3, 1, 8, 8), dtype=torch.uint8)
-    broken = Batch(clips, torch.zeros(2), ((4, "a.mp4: is broken"),))
-    with_precise_bn(model, [broken, batch_of(clips), broken], 1, IDENTITY)
-    assert [record.getMessage() for record in caplog.records] == [
-        "unusable video, replaced in the statistics of batch norm: a.mp4: is broken"
-    ]
-
-
 def test_a_layer_that_the_network_does_not_use_keeps_its_statistics():
     model = nn.Sequential(GroupedBatchNorm3d(3))
     model[0].unused = GroupedBatchNorm3d(5)

@@ -12,7 +12,7 @@ from mgexp.models.build import build_model
 from mgexp.models.cost import macs_by_shape, train_flops
 from mgexp.run.clock import Clock
 from mgexp.run.log import LOGGER
-from mgexp.train.result import flops_counter, judge, seconds_record, summary
+from mgexp.train.result import flops_counter, judge, seconds_record
 from mgexp.train.setup import build_row_schedule
 
 
@@ -64,18 +64,3 @@ def test_a_network_that_cannot_be_traced_is_counted_all_the_same(tmp_path, caplo
     assert "fvcore cannot count this network, so torch does" in caplog.text
     with pytest.raises(InputError, match="the FLOPs of a run cannot be counted: a clip of 2 x 16²"):
         flops_counter(Untraceable(network, is_broken=True), schedule)
-
-
-def test_the_summary_says_accuracy_cost_and_verdict():
-    seconds = {"train": 12.0, "input_wait": 3.0, "program": 20.0}
-    result = {
-        "metrics": {"top1": 91.25},
-        "steps": 40,
-        "train_flops": 5.0e12,
-        "seconds": seconds,
-        "verdict": "met",
-    }
-    assert summary(result) == (
-        "top-1 91.25 %, 40 steps, 5.0 TFLOPs, 12.0 s of training (3.0 s waiting for input), "
-        "20.0 s in all; the EXPECTED value was met"
-    )

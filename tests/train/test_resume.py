@@ -11,11 +11,11 @@ from torch import nn
 from mgexp.config.load import to_yaml
 from mgexp.data.time_limit import VideoFailure, read_failures, write_failure
 from mgexp.dist import Processes
-from mgexp.errors import InputError, TrainingError
+from mgexp.errors import InputError
 from mgexp.run.clock import Clock
 from mgexp.run.files import append_jsonl, read_json, read_jsonl, write_json
 from mgexp.run.folder import RunDir
-from mgexp.run.torch_file import read_seal, save_torch
+from mgexp.run.torch_file import read_seal
 from mgexp.train.checkpoint import State, save_checkpoint
 from mgexp.train.resume import (
     Choice,
@@ -99,18 +99,6 @@ def test_if_all_checkpoints_are_damaged_the_run_does_not_begin_again(run_dir):
     assert "4 problems found" in text
     assert "is whole: restore one from a copy; or, to begin again at step 0, remove" in text
     assert run_dir.checkpoint_steps() == (5, 10, 15)
-
-
-def test_an_undamaged_file_that_is_no_checkpoint_is_an_error(run_dir):
-    class Evil:
-        def __reduce__(self):
-            return (print, ("ran",))
-
-    save_torch(run_dir.checkpoint(20), {"model": Evil()})
-    with pytest.raises(
-        TrainingError, match=r"step_00000020\.pt cannot be read, though it is whole"
-    ):
-        choose_checkpoint(run_dir)
 
 
 def test_another_schedule_is_refused_in_words(run_dir):
@@ -210,54 +198,24 @@ def test_a_complete_run_takes_no_other_key(checkpointed, tmp_path):
         assert "--override" not in str(caught.value)
 
 
-def test_of_missing_videos_some_that_differ_are_named(checkpointed, tmp_path):
-    """All videos of Kinetics may be missing."""
-    missing = [f"{number}.mp4" for number in range(1000)]
-    (change,) = check_folder(
-        checkpointed, config(tmp_path), {**VIDEOS, "missing": missing}, override=True
-    )
-    assert change == (
-        "missing videos: 0 at the first start, 1000 now; they differ in 0.mp4, 1.mp4, 10.mp4, 100.mp4, 101.mp4, "
-        "102.mp4, 103.mp4, 104.mp4 and 992 more"
-    )
-
-
-def test_anything_may_change_before_the_first_checkpoint(written, tmp_path):
-    other = config(tmp_path, SOLVER__BASE_LR=0.5)
-    assert check_folder(written, other, VIDEOS, override=False) == []
-
-
-def test_a_start_with_other_keys_after_no_checkpoint_says_that_it_begins_anew(
-    written, tmp_path, caplog
-):
+def test_anything_may_change_before_the_first_checkpoint_and_is_told(written, tmp_path, caplog):
     cfg = tiny_config(tmp_path, {"SOLVER.BASE_LR": 0.5})
+    assert check_folder(written, to_yaml(cfg), VIDEOS, override=False) == []
     write_folder(written, to_yaml(cfg), VIDEOS, build_row_schedule(cfg, 24))
-    (message,) = caplog.messages
-    assert "begins anew" in message
-    assert "SOLVER.BASE_LR: the run folder has 0.005, this start 0.5" in message
+    assert "SOLVER.BASE_LR" in caplog.text
 
 
 def test_every_start_is_recorded(checkpointed, tmp_path, caplog):
-    cfg = tiny_config(tmp_path)
+    cfg, given = tiny_config(tmp_path), ["SOLVER.BASE_LR"]
     first = read_json(checkpointed.environment_json)
     write_json(checkpointed.environment_json, {**first, "torch": "1.0"})
-    write_folder(
-        checkpointed, to_yaml(cfg), VIDEOS, build_row_schedule(cfg, 24), ["SOLVER.BASE_LR: …"]
-    )
+    schedule = build_row_schedule(cfg, 24)
+    write_folder(checkpointed, to_yaml(cfg), VIDEOS, schedule, ["a change"], given)
     lines = read_jsonl(checkpointed.starts_jsonl)
-    assert [(line["after_step"], line["changes"]) for line in lines] == [
-        (0, []),
-        (7, ["SOLVER.BASE_LR: …"]),
-    ]
+    found = [(line["after_step"], line["changes"], line["given"]) for line in lines]
+    assert found == [(0, [], []), (7, ["a change"], given)]
     assert read_json(checkpointed.environment_json)["torch"] == "1.0"
     assert "torch was 1.0 at the first start" in caplog.text
-
-
-def test_a_start_says_which_keys_were_given_beside_the_yaml(folder, tmp_path):
-    cfg = tiny_config(tmp_path)
-    given = ("SOLVER.BASE_LR",)
-    write_folder(folder, to_yaml(cfg), VIDEOS, build_row_schedule(cfg, 24), given=given)
-    assert read_jsonl(folder.starts_jsonl)[0]["given"] == ["SOLVER.BASE_LR"]
 
 
 def test_ignored_sections_may_differ(written, tmp_path):
@@ -337,21 +295,21 @@ def test_values_are_plain_and_come_back(tmp_path):
     }
 
 
-def test_each_change_is_described_in_words(tmp_path):
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"lr_factor": 1.0}, "phase 1, first learning rate: 0.02 before, now 0.005"),
+        ({"num_bn_groups": 1}, "phase 1, clips of a BN group: 4 before, now 16"),
+    ],
+)
+def test_each_change_is_named(fields, said, tmp_path):
     schedule = build_row_schedule(tiny_config(tmp_path), 24)
-    saved = fingerprint(schedule, 0)
-    (text,) = differences(saved, fingerprint(changed(schedule, 1, lr_factor=1.0), 0))
-    assert text == (
-        "schedule: phase 1, first learning rate: 0.02 before, now 0.005; "
-        "phase 1, last learning rate: 0.02 before, now 0.005"
-    )
-    (text,) = differences(saved, fingerprint(changed(schedule, 2, num_bn_groups=1), 0))
-    assert text == "schedule: phase 2, clips of a BN group: 4 before, now 8"
-    shorter = replace(schedule, phases=schedule.phases[:-1])
-    (text,) = differences(saved, fingerprint(shorter, 0))
-    assert text.startswith(
-        "schedule: steps: 10 before, now 9; phase 5, steps: 9–10 before, now gone; "
-    )
+    other = changed(schedule, 1, **fields)
+    (text,) = differences(fingerprint(schedule, 0), fingerprint(other, 0))
+    assert said in text
+    shorter = replace(other, phases=other.phases[:-1])
+    (text,) = differences(fingerprint(other, 0), fingerprint(shorter, 0))
+    assert "phase 5, steps: 9–10 before, now gone" in text
 
 
 def test_other_draws_are_another_schedule(tmp_path):
@@ -360,28 +318,14 @@ def test_other_draws_are_another_schedule(tmp_path):
     assert text.startswith("schedule: first videos of the stream: [")
 
 
-def test_more_videos_are_another_schedule(tmp_path):
-    cfg = tiny_config(tmp_path)
-    few, many = (fingerprint(build_row_schedule(cfg, num), 0) for num in (24, 240))
-    (text,) = differences(few, many)
-    assert text.startswith("schedule: training videos: 24 before, now 240; steps: ")
-    assert text.count(" before, now ") == 6
-
-
-def test_the_number_of_processes_changes_nothing(tmp_path):
-    cfg = tiny_config(tmp_path)
-    wanted = fingerprint(build_row_schedule(cfg, 24), 0)
-    for num in (2, 4):  # one group of 4 clips then spans all processes at the full shape
-        assert differences(wanted, fingerprint(build_row_schedule(cfg, 24, num), 0)) == []
-
-
-def test_the_number_of_processes_changes_nothing_for_a_network_without_batch_norm(tmp_path):
-    """Its clips of a BN group, which are those of a process here, have no effect."""
-    cfg = tiny_config(tmp_path, {"MULTIGRID.BN_BASE_SIZE": 0})
-    one, two = (build_row_schedule(cfg, 24, num) for num in (1, 2))
-    assert differences(fingerprint(one, 0, False), fingerprint(two, 0, False)) == []
-    (text,) = differences(fingerprint(one, 0), fingerprint(two, 0))
-    assert "clips of a BN group: 32 before, now 16" in text
+@pytest.mark.parametrize("group", [4, 0])
+def test_the_number_of_processes_changes_nothing(group, tmp_path):
+    """A group of 4 clips spans all processes at the full shape; without batch norm there are none."""
+    cfg = tiny_config(tmp_path, {"MULTIGRID.BN_BASE_SIZE": group})
+    one, two, four = (
+        fingerprint(build_row_schedule(cfg, 24, num), 0, group > 0) for num in (1, 2, 4)
+    )
+    assert differences(one, two) == differences(one, four) == []
 
 
 def test_the_last_bits_of_a_learning_rate_may_differ(tmp_path):

@@ -1,9 +1,6 @@
 """One training step computed by hand, mini-batches cut into parts, and freed memory."""
 
 import copy
-import platform
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -101,15 +98,11 @@ def test_gradients_are_scaled_to_the_largest_norm(max_norm, moved, scale):
     torch.testing.assert_close(model.head.weight.data, torch.tensor([[moved], [-moved]]))
 
 
-def test_the_largest_norm_is_that_of_the_configuration(tmp_path):
-    cfg = tiny_config(tmp_path, {"SOLVER.CLIP_GRAD_L2NORM": 3.0})
-    assert build_training_step(cfg, CPU).step.max_grad_norm == 3.0
-
-
-def test_smoothed_labels_are_those_of_the_configuration(tmp_path):
+def test_the_largest_norm_and_smoothed_labels_are_those_of_the_configuration(tmp_path):
     """The target is 1 − ε for the class and ε / classes for all."""
-    cfg = tiny_config(tmp_path, {"MODEL.LABEL_SMOOTHING": 0.2})
-    step = build_training_step(cfg, torch.device("cpu")).step
+    cfg = tiny_config(tmp_path, {"MODEL.LABEL_SMOOTHING": 0.2, "SOLVER.CLIP_GRAD_L2NORM": 3.0})
+    step = build_training_step(cfg, CPU).step
+    assert step.max_grad_norm == 3.0
     logits, labels = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0])
     logs = logits.log_softmax(1)
     wanted = -(0.8 * logs[:, 0] + 0.1 * logs.sum(1)).mean()
@@ -124,13 +117,6 @@ def network_and_batch(tmp_path, **changes):
     labels = torch.arange(12) % 2
     flipped = torch.arange(12) % 3 == 0
     return model, Batch(clips.permute(0, 4, 1, 2, 3), labels, (), flipped=flipped)
-
-
-def test_the_type_of_normalised_clips_can_be_chosen():
-    clips = torch.tensor([0, 51, 255], dtype=torch.uint8).view(1, 3, 1, 1, 1)
-    found = Normalizer((0.1,) * 3, (0.3,) * 3, CPU, torch.float64)(clips)
-    wanted = (torch.tensor([0.0, 0.2, 1.0], dtype=torch.float64) - 0.1) / 0.3
-    torch.testing.assert_close(found.flatten(), wanted, rtol=1e-15, atol=1e-15)
 
 
 def trained(model, batch, max_clips):
@@ -159,33 +145,22 @@ def test_a_step_that_computes_twice_is_the_same(tmp_path):
     torch.testing.assert_close(trained(twice, batch, 4), trained(model, batch, 0))
 
 
-class Noisy(nn.Module):
-    """Blocks that draw from torch's generator, as those of a custom model may."""
-
-    def __init__(self, blocks):
-        super().__init__()
-        torch.manual_seed(0)
-        self.blocks = blocks(RandomDropout(8, 8) for _ in range(3))
-        self.head = nn.Linear(8, 2)
+class RandomDropout(nn.Linear):
+    """A block that draws from torch's generator, as one of a custom model may."""
 
     def forward(self, x):
-        for block in self.blocks:
-            x = block(x, share=0.25)
-        return self.head(x)
-
-
-class RandomDropout(nn.Linear):
-    def forward(self, x, share):
-        return F.dropout(super().forward(x), share)
+        return F.dropout(super().forward(x), 0.25)
 
 
 def test_blocks_that_are_computed_twice_draw_the_same_numbers():
     gradients = []
-    for blocks in (nn.ModuleList, CheckpointedBlocks):
-        model = Noisy(blocks)
-        torch.manual_seed(1)
-        model(torch.ones(4, 8)).sum().backward()
-        gradients.append([parameter.grad for parameter in model.parameters()])
+    for kind in (nn.ModuleList, CheckpointedBlocks):
+        torch.manual_seed(0)
+        blocks, x = kind(RandomDropout(8, 8) for _ in range(3)), torch.ones(4, 8)
+        for block in blocks:
+            x = block(x)
+        x.sum().backward()
+        gradients.append([parameter.grad for parameter in blocks.parameters()])
     torch.testing.assert_close(*gradients, rtol=0, atol=0)
 
 
@@ -289,47 +264,5 @@ def test_without_batch_norm_a_mini_batch_is_cut_anywhere_but_in_pairs():
 def test_problems_name_the_shape_and_the_remedy():
     shapes = [StepShape(8, 112, 64, 2), StepShape(8, 112, 64, 8)]
     (problem,) = split_problems(shapes, 16)
-    assert "TRAIN.MAX_CLIPS_PER_GPU = 16 is too few for 64x8x112²" in problem
-    assert (
-        "raise it to 32 or more, or set MULTIGRID.BN_BASE_SIZE to 16 or less, but not to 0"
-        in problem
-    )
-
-
-MEMORY_CODE = """
-import sys
-import numpy as np
-import torch
-from mgexp.train.step import keep_memory
-
-
-def resident_mb():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * 4096 / 1e6
-
-
-def kept_mb():
-    before = resident_mb()
-    block = np.ones(300_000_000, np.uint8)
-    del block
-    return resident_mb() - before
-
-
-print(kept_mb())
-assert not keep_memory(torch.device("cuda"))
-print(kept_mb())
-assert keep_memory(torch.device("cpu"))
-print(kept_mb())
-"""
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc alone has mallopt")
-def test_a_large_block_stays():
-    """Without keep_memory the C library returns freed memory to the system. For a GPU this stays so."""
-    done = subprocess.run(
-        [sys.executable, "-c", MEMORY_CODE], check=True, capture_output=True, text=True
-    )
-    *given, kept = map(float, done.stdout.split())
-    assert all(-20 < one < 20 for one in given)
-    assert len(given) == 2
-    assert 290 < kept < 320
+    for said in ("MAX_CLIPS_PER_GPU = 16 is too few for 64x8x112²", "32 or more", "16 or less"):
+        assert said in problem
