@@ -11,7 +11,8 @@ from pathlib import Path
 from mgexp.config.check import PLACE_KEYS, differing_keys, value_of
 from mgexp.config.load import file_values
 from mgexp.results.comparison import Comparison, Row
-from mgexp.results.render import render_page, write_report
+from mgexp.results.render import render_page
+from mgexp.results.report import write_report
 from mgexp.results.store import load_runs
 from mgexp.run.folder import RunsDir, find_row_folders
 
@@ -28,10 +29,7 @@ class Point:
 
 
 def read_points(root: Path) -> tuple[Point, ...]:
-    """Read the rows below ``root`` that were trained with several choices of values; without such rows, nothing.
-
-    Raises InputError if a run cannot be understood.
-    """
+    """Read the rows below ``root`` that were trained with several choices of values."""
     groups: defaultdict[tuple[str, str], list[tuple[Row, Mapping[str, object]]]] = defaultdict(list)
     for folder in find_row_folders(root):
         configs = {name: run_dir.config_yaml for name, _, run_dir in folder.runs()}
@@ -64,10 +62,7 @@ def _order(point: Point) -> tuple[object, ...]:
 
 
 def write_value_report(root: Path, output: Path | None = None) -> RunsDir | None:
-    """Write report.md and report.html with the values below ``root``, into ``output`` or else into ``root``.
-
-    If no values differ, write nothing and return None.
-    """
+    """Write the report on the values below ``root``, by default into ``root``. None if no values differ."""
     points = read_points(root)
     if not points:
         return None
