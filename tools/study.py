@@ -56,8 +56,8 @@ from mgexp.plan.row_schedules import load_schedules
 from mgexp.registry import imported
 from mgexp.results.comparison import row_order
 from mgexp.results.experiments_page import write_page
-from mgexp.results.render import HEAD, render_study
-from mgexp.results.report import Picture, write_pictures
+from mgexp.results.render import HEAD, Picture, render_study
+from mgexp.results.report import write_pictures
 from mgexp.results.store import StudyRuns, export_results, gather_runs, store_gathered
 from mgexp.results.study_state import (
     ChangedPart,

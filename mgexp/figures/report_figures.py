@@ -21,8 +21,8 @@ from mgexp.figures.scores import (
 from mgexp.figures.style import PrintFigure, printed, row_label
 from mgexp.plan.row_schedules import RowSchedule, load_schedules
 from mgexp.results.comparison import Comparison, Pair, row_order
-from mgexp.results.render import render_report
-from mgexp.results.report import Picture, write_report
+from mgexp.results.render import Picture, render_report
+from mgexp.results.report import write_report
 from mgexp.results.store import load_comparison
 from mgexp.results.tables import read_mistakes
 from mgexp.run.confusion import Confusion

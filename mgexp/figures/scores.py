@@ -16,6 +16,7 @@ from mgexp.figures.style import (
     QUIET,
     PrintFigure,
     RowStyle,
+    arms,
     draw_mean,
     draw_seeds,
     flops_axis,
@@ -425,11 +426,8 @@ def _draw_bars(axes: Axes, comparison: Comparison) -> None:
             left += seconds
         ends = row.each("program_seconds")
         if len(ends) > 1:
-            # The sum of the parts is rounded, so it may lie outside of two ends that are equal.
-            arms = [[max(0.0, left - min(ends))], [max(0.0, max(ends) - left)]]
             axes.errorbar(
-                left, place, xerr=arms,
-                color="black", elinewidth=0.8, capsize=2, capthick=0.8,
+                left, place, xerr=arms(left, ends), color="black", elinewidth=0.8, capsize=2, capthick=0.8
             )  # fmt: skip
         training = row.mean("train_seconds")
         _write(axes, max(ends), place, f"{left:,.0f} s, training {training:,.0f} s")

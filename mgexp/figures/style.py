@@ -134,18 +134,18 @@ def without_interval(values: Sequence[float]) -> Estimate:
     return Estimate(tuple(values), fmean(values), None)
 
 
+def arms(center: float, ends: Sequence[float]) -> list[list[float]]:
+    """Return the arms of an error bar from the lowest to the highest of ``ends``."""
+    # Rounding can put an end of equal numbers on the wrong side by 1e-16. Matplotlib refuses a negative length.
+    return [[max(0.0, center - min(ends))], [max(0.0, max(ends) - center)]]
+
+
 def draw_mean(axes: Axes, x: Estimate, y: Estimate, style: RowStyle) -> None:
     """Draw each seed as a small point, and their mean as a large point with its 95 % intervals.
 
     With one seed there is only the large point, and it is hollow.
     """
-    bars = []
-    for estimate in (x, y):
-        low, high = estimate.interval or (estimate.mean, estimate.mean)
-        # Rounding can put the end of an interval of equal numbers on the wrong side by 1e-16. Matplotlib refuses
-        # a bar of negative length.
-        arms = [[max(0.0, estimate.mean - low)], [max(0.0, high - estimate.mean)]]
-        bars.append(arms if estimate.interval else None)
+    bars = [each.interval and arms(each.mean, each.interval) for each in (x, y)]
     axes.errorbar(
         x.mean, y.mean, xerr=bars[0], yerr=bars[1], fmt=style.marker, ms=4.4, mew=1, color=style.colour,
         mfc=style.colour if any(bars) else "white", elinewidth=0.9, capsize=2, capthick=0.9, zorder=4,

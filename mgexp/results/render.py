@@ -11,6 +11,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
@@ -30,7 +31,6 @@ from mgexp.results.comparison import (
     judge_margin,
     wilson_interval,
 )
-from mgexp.results.report import Picture
 from mgexp.results.store import StudyRuns
 from mgexp.results.tables import shared_tables, time_to_target
 from mgexp.run.other_programs import BUSY_CORES
@@ -278,6 +278,29 @@ def with_brackets(lines: Sequence[str]) -> list[str]:
 def _without_gaps(text: str) -> str:
     """Leave one empty line where a part that is empty would leave several."""
     return re.sub(r"\n{3,}", "\n\n", text).strip("\n")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure as the bytes of its files.
+
+    `caption` is the text below it. `alt` replaces the figure for readers who cannot see it.
+    """
+
+    name: str
+    alt: str
+    caption: str
+    png: bytes
+    svg: bytes
+
+    @property
+    def link(self) -> str:
+        """The path of the PNG file in the folder of the report."""
+        return f"figures/{self.name}.png"
+
+    @property
+    def markdown(self) -> str:
+        return f"![{self.alt}]({self.link})\n\n*{self.caption}*"
 
 
 def render_page(template: str, pictures: Sequence[Picture] = (), **values: object) -> str:

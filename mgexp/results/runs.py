@@ -370,7 +370,6 @@ class Predictions:
 
     @property
     def correct(self) -> dict[str, bool]:
-        """Whether each video was classified correctly."""
         return dict(zip(self.videos, (self.predicted == self.labels).tolist(), strict=True))
 
 

@@ -88,7 +88,7 @@ def _load_rows(folder: Path) -> list[Row]:
             problems.append(f"{run_dir.root}: its result.json has seed {run.seed}")
     raise_problems(problems)
     names = sorted({*runs, *unfinished}, key=row_order)
-    return [Row(name, runs[name], unfinished[name]) for name in names]
+    return [Row(name, runs[name], tuple(unfinished[name])) for name in names]
 
 
 # --- runs.jsonl and results.csv

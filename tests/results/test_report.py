@@ -10,8 +10,8 @@ import pytest
 from fake_runs import fake_run, unfinished_run
 from markdown_tables import row, section, tables
 
-from mgexp.results.render import render_report
-from mgexp.results.report import Picture, to_html
+from mgexp.results.render import Picture, render_report
+from mgexp.results.report import to_html
 from mgexp.results.store import load_comparison, load_runs, read_stored, write_stored
 from mgexp.results.tables import read_mistakes
 from mgexp.run.confusion import write_confusion
