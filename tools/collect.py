@@ -28,8 +28,8 @@ from mgexp.errors import InputError
 from mgexp.figures.report_figures import report_with_figures
 from mgexp.options import ToolParser, add_import_option, run_tool
 from mgexp.results.experiments_page import write_page
+from mgexp.results.report import write_value_report
 from mgexp.results.store import Collected, store_runs
-from mgexp.results.value_table import write_value_report
 from mgexp.run.files import read_json
 from mgexp.run.folder import ExperimentsDir, RunsDir, find_row_folders, find_runs
 

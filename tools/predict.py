@@ -50,7 +50,7 @@ from mgexp.options import (
     say,
     without_folder,
 )
-from mgexp.results.estimates import wilson_interval
+from mgexp.results.comparison import wilson_interval
 from mgexp.run.confusion import Confusion, count_confusions, name_of
 from mgexp.run.files import atomic_file, write_rows
 from mgexp.run.folder import RunDir

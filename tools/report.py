@@ -21,7 +21,7 @@ from mgexp.data.classes import read_class_names
 from mgexp.errors import InputError
 from mgexp.figures.report_figures import report_with_figures
 from mgexp.options import ToolParser, add_import_option, local_folder, run_tool
-from mgexp.results.value_table import write_value_report
+from mgexp.results.report import write_value_report
 from mgexp.run.folder import RunsDir
 
 

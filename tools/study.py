@@ -56,10 +56,9 @@ from mgexp.plan.row_schedules import load_schedules
 from mgexp.registry import imported
 from mgexp.results.comparison import row_order
 from mgexp.results.experiments_page import write_page
-from mgexp.results.render import Picture, write_pictures
-from mgexp.results.store import export_results
-from mgexp.results.study_page import HEAD, render_study
-from mgexp.results.study_runs import StudyRuns, gather_runs, store_gathered
+from mgexp.results.render import HEAD, Picture, render_study
+from mgexp.results.report import write_pictures
+from mgexp.results.store import StudyRuns, export_results, gather_runs, store_gathered
 from mgexp.results.study_state import (
     ChangedPart,
     changed_parts,

@@ -15,17 +15,10 @@ from matplotlib.ticker import NullFormatter, ScalarFormatter
 
 from mgexp.config.study import read_study
 from mgexp.figures.style import FAINT, QUIET, PrintFigure, printed, quiet_grid, row_label
-from mgexp.results.comparison import Pair
-from mgexp.results.estimates import judge_margin
-from mgexp.results.render import (
-    NONE,
-    Picture,
-    difference_text,
-    interval_text,
-    split_prose,
-    write_pictures,
-)
-from mgexp.results.study_runs import gather_runs
+from mgexp.results.comparison import Pair, judge_margin
+from mgexp.results.render import NONE, Picture, difference_text, interval_text, split_prose
+from mgexp.results.report import write_pictures
+from mgexp.results.store import gather_runs
 from mgexp.run.files import atomic_write_text
 from mgexp.run.folder import RunsDir
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import yaml
@@ -15,15 +15,16 @@ from mgexp.figures.scores import (
     draw_accuracy,
     draw_equal_flops,
     draw_gains,
+    draw_seconds,
     draw_speed_up,
 )
-from mgexp.figures.seconds import draw_seconds
 from mgexp.figures.style import PrintFigure, printed, row_label
 from mgexp.plan.row_schedules import RowSchedule, load_schedules
 from mgexp.results.comparison import Comparison, Pair, row_order
-from mgexp.results.render import Picture, write_report
-from mgexp.results.report import read_mistakes, render_report
+from mgexp.results.render import Picture, render_report
+from mgexp.results.report import write_report
 from mgexp.results.store import load_comparison
+from mgexp.results.tables import read_mistakes
 from mgexp.run.confusion import Confusion
 from mgexp.run.folder import RUNS, RunsDir
 from mgexp.text import counted
@@ -33,6 +34,10 @@ MAX_CLASSES_DRAWN = 50
 
 WORDS = yaml.safe_load(Path(__file__).with_name("captions.yaml").read_text(encoding="utf-8"))
 """For each figure: a description for readers who cannot see it, and its caption."""
+WITHOUT_PLACE = (
+    " A run whose seconds do not count, or that trained in another setting than most, has no place over the "
+    "training time."
+)
 
 
 def report_with_figures(
@@ -43,10 +48,8 @@ def report_with_figures(
 ) -> None:
     """Write report.md, report.html and figures/ into ``output``, by default ``folder``.
 
-    ``folder`` is as in `load_results`. A row of ``expected_rows`` that has no run is listed as "not run".
-    ``class_names`` names the classes 0, 1, …; by default, the names that the runs keep. Without any, the report
-    shows the numbers of the classes. Raises InputError if a file cannot be understood, or if a run has more
-    classes than there are names.
+    ``folder`` is as in `load_comparison`. A row of ``expected_rows`` that has no run is listed as "not run".
+    ``class_names`` names the classes 0, 1, …; by default, the names that the runs keep.
     """
     comparison, rows = load_results(folder)
     comparison = comparison.with_class_names(class_names, folder)
@@ -63,13 +66,11 @@ def report_with_figures(
 def load_results(folder: Path) -> tuple[Comparison, tuple[RowSchedule, ...]]:
     """Load the runs of a folder and the schedules of its rows.
 
-    ``folder`` is as in `load_comparison`. The schedule of a row comes from the YAML in the folder with the row's
-    name. If the folder has no YAMLs, the schedule comes from the configuration of one of the row's runs. Raises
-    InputError if a file cannot be understood.
+    The schedule of a row comes from its YAML in the folder, or else from the configuration of one of its runs.
     """
     comparison = load_comparison(folder)
     yamls = {path.stem: path for path in row_yamls(folder)}
-    # A run folder holds the whole configuration. All seeds of a row have the same schedule, so take any of them.
+    # All seeds of a row have the same schedule, so take any of them.
     yamls = yamls or {row: run.config_yaml for row, _, run in RunsDir(folder).runs()}
     names = sorted(yamls, key=row_order)
     rows = load_schedules({name: yamls[name] for name in names}, comparison.num_train_videos)
@@ -124,10 +125,7 @@ def _picture(
     if name in {"speed_up", "gains"} and margin is not None:
         caption += f" The dashed line is the margin of {counted(margin, 'point')}."
     if name == "accuracy" and len(comparison.timed.runs) < len(comparison.runs):
-        caption += (
-            " A run whose seconds do not count, or that trained in another setting than most, has no place over "
-            "the training time."
-        )
+        caption += WITHOUT_PLACE
     return Picture(name, alt, caption, png, svg)
 
 
@@ -138,21 +136,18 @@ def drawn_before(folder: Path, comparison: Comparison, margin: float | None) -> 
 
 
 def remove_others(folder: Path, pictures: Sequence[Picture]) -> None:
-    """Remove the figures of an earlier page of a folder that ``pictures`` no longer has."""
+    """Remove the figures of an earlier page that ``pictures`` no longer has."""
     for name in WORDS.keys() - {picture.name for picture in pictures}:
         for kind in ("png", "svg"):
             RunsDir(folder).figure(name, kind).unlink(missing_ok=True)
 
 
-def draw_confusions(rows: Sequence[tuple[str, Confusion]], names: Sequence[str]) -> PrintFigure:
-    """Draw a matrix for each row: the percent of the videos of a class (line) taken for each class (column).
-
-    ``names`` names the classes and may be empty.
-    """
+def draw_confusions(rows: Mapping[str, Confusion], names: Sequence[str]) -> PrintFigure:
+    """Draw a matrix for each row: the percent of the videos of a class (line) taken for each class (column)."""
     with printed():
         figure = PrintFigure(3.2)
         squares = figure.subplots(1, len(rows), squeeze=False, sharey=True)[0]
-        for axes, (row, confusion) in zip(squares, rows, strict=True):
+        for axes, (row, confusion) in zip(squares, rows.items(), strict=True):
             matrix = confusion.matrix()
             # A linear scale would show a few percent of confused videos as white. On the scale of the square root
             # they are visible.

@@ -1,4 +1,4 @@
-"""Draw scores over FLOPs, steps and seconds, and gains and losses against a whole or a shorter baseline."""
+"""Draw scores over FLOPs, steps and seconds, gains and losses against a baseline, and where the seconds went."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from statistics import fmean
 from typing import NamedTuple
 
 from matplotlib.axes import Axes
+from matplotlib.patches import Patch
 
 from mgexp.figures.style import (
     COLOURS,
     QUIET,
     PrintFigure,
     RowStyle,
+    arms,
     draw_mean,
     draw_seeds,
     flops_axis,
@@ -22,13 +24,14 @@ from mgexp.figures.style import (
     printed,
     quiet_grid,
     round_numbers,
+    round_ticks,
     row_label,
     row_styles,
     signed,
+    unit_of,
     without_interval,
 )
-from mgexp.results.comparison import BASELINE, Comparison, Pair
-from mgexp.results.estimates import Estimate
+from mgexp.results.comparison import BASELINE, Comparison, Estimate, Pair
 from mgexp.results.render import points_text
 from mgexp.results.runs import Evaluation, Run
 
@@ -45,42 +48,28 @@ LOSS_COLOUR = "#F6E9E2"
 # --- accuracy over FLOPs, steps and seconds
 
 
-Place = tuple[float, float]
+Point = tuple[float, float]
 """A place on an axis of FLOPs, steps or seconds, and a score."""
+Place = Callable[[Run, Evaluation], float]
+"""The place of an evaluation of a run on such an axis. NaN where it is unknown."""
 
 
-class Scale(NamedTuple):
-    """A horizontal axis: its label, and the place of a run on it at an evaluation, or at its end for None.
-
-    A place is None where it is unknown.
-    """
-
-    label: str
-    place: Callable[[Run, Evaluation | None], float | None]
-
-
-def accuracy_scales(comparison: Comparison) -> list[Scale]:
-    """Return the axes over which accuracy is drawn: FLOPs, steps and seconds."""
+def accuracy_scales(comparison: Comparison) -> dict[str, Place]:
+    """Return the axes over which accuracy is drawn by their labels: FLOPs, steps and seconds."""
     timed = {run.key for run in comparison.timed.runs}
     unit, flops_label = flops_axis(max(run.train_flops for run in comparison.runs))
 
-    def flops(run: Run, at: Evaluation | None) -> float | None:
-        known = run.flops_at(at) if at else run.train_flops
-        return None if known is None else known / unit
-
-    def steps(run: Run, at: Evaluation | None) -> float:
-        return at.step if at else run.steps
-
-    def seconds(run: Run, at: Evaluation | None) -> float | None:
+    def seconds(run: Run, at: Evaluation) -> float:
         # Seconds that do not count, or of another machine than most, have no place.
-        if run.key not in timed:
-            return None
-        return at.train_seconds if at else run.train_seconds
+        return at.train_seconds if run.key in timed else math.nan
 
-    scales = [Scale(flops_label, flops), Scale("training steps", steps)]
+    scales: dict[str, Place] = {
+        flops_label: lambda run, at: run.flops_at(at) / unit,
+        "training steps": lambda _, at: at.step,
+    }
     # An axis on which only one of several rows is known compares nothing.
     if len(comparison.timed.finished) >= min(2, len(comparison.finished)):
-        scales.append(Scale("training time (seconds)", seconds))
+        scales["training time (seconds)"] = seconds
     return scales
 
 
@@ -91,9 +80,10 @@ def draw_accuracy(comparison: Comparison) -> PrintFigure:
     with printed():
         figure = PrintFigure(3.0)
         panels = figure.subplots(2, len(scales), height_ratios=(2, 3), sharex="col", sharey="row")
-        for ends, curves, scale in zip(*panels, scales, strict=True):
-            _draw_ends(ends, comparison, scale, styles)
-            _draw_curves(curves, comparison, scale, styles)
+        for ends, curves, (label, place) in zip(*panels, scales.items(), strict=True):
+            _draw_ends(ends, comparison, place, styles)
+            _draw_curves(curves, comparison, place, styles)
+            curves.set_xlabel(label)
         panels[0, 0].set_ylabel(f"final {comparison.metric} (%)")
         panels[1, 0].set_ylabel(f"validation {comparison.metric} (%)")
         figure.align_ylabels(list(panels[:, 0]))
@@ -104,15 +94,14 @@ def draw_accuracy(comparison: Comparison) -> PrintFigure:
 
 
 def _draw_ends(
-    axes: Axes, comparison: Comparison, scale: Scale, styles: Mapping[str, RowStyle]
+    axes: Axes, comparison: Comparison, place: Place, styles: Mapping[str, RowStyle]
 ) -> None:
     """Draw the final score of each seed, and their mean with its interval."""
     finals = []
     # The control is not drawn. It ends so far below the other rows that they would all lie on one spot.
     for row in (comparison.baseline, *comparison.compared):
-        places = [scale.place(run, None) for run in row.runs.values()]
-        ends = [math.nan if place is None else place for place in places]
-        known = [place for place in places if place is not None]
+        ends = [place(run, run.end) for run in row.runs.values()]
+        known = [at for at in ends if not math.isnan(at)]
         if final := row.score:
             finals.append(final)
             # A seed whose place is unknown is in the mean accuracy, and has no point of its own.
@@ -126,17 +115,17 @@ def _draw_ends(
 
 
 def _draw_curves(
-    axes: Axes, comparison: Comparison, scale: Scale, styles: Mapping[str, RowStyle]
+    axes: Axes, comparison: Comparison, place: Place, styles: Mapping[str, RowStyle]
 ) -> None:
     """Draw a thin line per seed, and its final evaluation as a small point; with MANY_ROWS, a line per row."""
     is_mean = len(comparison.finished) > MANY_ROWS
     for row in comparison.finished:
         colour = styles[row.name].colour
-        lines = [line for run in row.runs.values() if (line := _curve(run, scale))]
+        lines = [line for run in row.runs.values() if (line := _curve(run, place))]
         for line in [_mean_curve(lines)] if is_mean and lines else lines:
             axes.plot(*zip(*line, strict=True), color=colour, lw=0.9, alpha=0.75)
-        places = [(scale.place(run, None), run.score) for run in row.runs.values()]
-        ends = [(at, score) for at, score in places if at is not None]
+        ends = [(place(run, run.end), run.score) for run in row.runs.values()]
+        ends = [(at, score) for at, score in ends if not math.isnan(at)]
         for at, score in [_mean_point(ends)] if is_mean and ends else ends:
             draw_seeds(axes, [at], [score], colour)
     scores = [
@@ -144,24 +133,22 @@ def _draw_curves(
     ]
     _limit_percent(axes, [], *scores)
     axes.set_xlim(left=0)
-    axes.set_xlabel(scale.label)
     round_numbers(axes.xaxis, 5, "{:,.10g}".format)
     quiet_grid(axes)
 
 
-def _curve(run: Run, scale: Scale) -> list[Place]:
+def _curve(run: Run, place: Place) -> list[Point]:
     """List the evaluations during a run whose place on the axis is known."""
     # The line ends before the final point, because the final evaluation has more videos or views.
-    during = [evaluation for evaluation in run.curve if not evaluation.full_protocol]
-    points = [(scale.place(run, evaluation), evaluation.score) for evaluation in during]
-    return [(at, score) for at, score in points if at is not None]
+    points = [(place(run, each), each.score) for each in run.curve if not each.full_protocol]
+    return [(at, score) for at, score in points if not math.isnan(at)]
 
 
-def _mean_point(points: Sequence[Place]) -> Place:
+def _mean_point(points: Sequence[Point]) -> Point:
     return fmean(at for at, _ in points), fmean(score for _, score in points)
 
 
-def _mean_curve(lines: Sequence[Sequence[Place]]) -> list[Place]:
+def _mean_curve(lines: Sequence[Sequence[Point]]) -> list[Point]:
     """Return the mean of the first evaluations of all runs, of the second ones, and so on."""
     return [_mean_point(points) for points in zip(*lines)]  # noqa: B905 - a run may have fewer
 
@@ -180,9 +167,7 @@ def draw_speed_up(
 ) -> PrintFigure:
     """Draw a point for each pair, over training time and over FLOPs. The default are all rows with the baseline.
 
-    Small points are seeds. Bars are 95 % intervals; the panel may cut them off. A hollow point is one seed without
-    an interval. Points in the tinted half are less accurate than what they are compared with. With ``margin``, a
-    dashed line shows how many points a row may lose.
+    With ``margin``, a dashed line shows how many points a row may lose.
     """
     styles = row_styles([row.name for row in comparison.rows])
     pairs = [comparison.pair(row) for row in comparison.compared] if pairs is None else pairs
@@ -254,8 +239,7 @@ def _draw_gains(
 def draw_gains(pairs: Sequence[Pair], margin: float | None = None) -> PrintFigure:
     """Draw a line for each pair, for studies of MANY_ROWS: below the row that it is compared with, the best first.
 
-    Small points are seeds. Bars are 95 % intervals; the panel may cut them off. A row that loses more than
-    LARGEST_LOSS is an arrow with its number. With ``margin``, a dashed line shows how many points a row may lose.
+    A row that loses more than LARGEST_LOSS is an arrow with its number. ``margin`` is as in `draw_speed_up`.
     """
     bases = dict.fromkeys(pair.base.name for pair in pairs)
     num_lines = len(bases) + len(pairs)
@@ -316,7 +300,6 @@ def draw_equal_flops(comparison: Comparison) -> PrintFigure:
     """Draw final scores over training FLOPs, and beside them what each row gains over its baseline.
 
     Each row is compared with the baseline of as many FLOPs and the same seed. Rows without one are left out.
-    Small points are seeds, and bars are 95 % intervals. A hollow point is one seed.
     """
     styles = row_styles([row.name for row in comparison.rows])
     with printed():
@@ -385,3 +368,92 @@ def _draw_differences(axes: Axes, comparison: Comparison, styles: Mapping[str, R
     axes.set_xlabel(f"{comparison.metric} gained at equal FLOPs (points)")
     round_numbers(axes.xaxis, 6, signed)
     quiet_grid(axes, "x")
+
+
+# --- where the seconds went
+
+BAR_INCHES = 0.27
+WORDS_ROOM = 1.4
+"""The width of a panel divided by the longest bar. The room beside the bar is for its words."""
+
+
+class Part(NamedTuple):
+    """A part of a program's seconds. The parts add up to the whole program."""
+
+    name: str
+    colour: str
+    seconds: Callable[[Run], float]
+
+
+# The parts that the training clock counts are coloured, and the rest of the program is grey. No row of the paper
+# has one of these colours, so that nobody takes a part for a row.
+PARTS = (
+    Part("training steps", "#56B4E9", lambda run: run.steady_seconds - run.input_wait_seconds),
+    Part("waiting for input", "#CC79A7", lambda run: run.input_wait_seconds),
+    Part("first use of a shape", "#009E73", lambda run: run.shape_warmup_seconds),
+    Part("evaluation", "#707070", lambda run: run.evaluate_seconds),
+    Part("precise BN", "#9A9A9A", lambda run: run.precise_bn_seconds),
+    Part("checkpoints", "#404040", lambda run: run.checkpoint_seconds),
+    Part("start-up and the rest", "#C8C8C8", lambda run: run.rest_seconds),
+)
+
+
+def draw_seconds(comparison: Comparison) -> PrintFigure:
+    """Draw a bar for each row: its mean seconds by part, and the range of their sum. Draw FLOP/s beside it."""
+    names = [row_label(row.name) for row in comparison.finished]
+    with printed():
+        figure = PrintFigure(0.45 + BAR_INCHES * len(names))
+        bars, rates = figure.subplots(1, 2, width_ratios=(3, 1), sharey=True)
+        _draw_bars(bars, comparison)
+        _draw_rates(rates, comparison)
+        bars.set_yticks(range(len(names)), names, color="black")
+        # The limits go from high to low, so that the first row is on top.
+        bars.set_ylim(len(names) - 0.5, -0.5)
+        for axes in (bars, rates):
+            axes.tick_params(axis="y", length=0)
+            quiet_grid(axes, "x")
+        figure.add_legend([Patch(color=part.colour, label=part.name) for part in PARTS])
+    return figure
+
+
+def _draw_bars(axes: Axes, comparison: Comparison) -> None:
+    """Draw the parts of each row's seconds one after another, and the range of the whole over the seeds."""
+    for place, row in enumerate(comparison.finished):
+        left = 0.0
+        for part in PARTS:
+            seconds = fmean(part.seconds(run) for run in row.runs.values())
+            axes.barh(place, seconds, left=left, height=0.66, color=part.colour, lw=0)
+            left += seconds
+        ends = row.each("program_seconds")
+        if len(ends) > 1:
+            axes.errorbar(
+                left, place, xerr=arms(left, ends), color="black", elinewidth=0.8, capsize=2, capthick=0.8
+            )  # fmt: skip
+        training = row.mean("train_seconds")
+        _write(axes, max(ends), place, f"{left:,.0f} s, training {training:,.0f} s")
+    axes.set_xlabel("seconds of the program; line: range")
+    longest = axes.get_xlim()[1]
+    axes.set_xticks([tick for tick in round_ticks(6).tick_values(0, longest) if tick <= longest])
+    axes.set_xlim(0, WORDS_ROOM * longest)
+
+
+def _draw_rates(axes: Axes, comparison: Comparison) -> None:
+    """Draw the steady FLOP/s. They explain why the speed-up in time differs from the saving of FLOPs."""
+    styles = row_styles([row.name for row in comparison.rows])
+    unit, prefix = unit_of(max(run.steady_flops_per_second for run in comparison.runs))
+    for place, row in enumerate(comparison.finished):
+        rates = [run.steady_flops_per_second / unit for run in row.runs.values()]
+        axes.barh(place, fmean(rates), height=0.66, color=styles[row.name].colour, lw=0)
+        if len(rates) > 1:
+            axes.plot(rates, [place] * len(rates), "o", ms=2.4, mfc="white", mec="black", mew=0.5)
+        _write(axes, max(rates), place, f"{fmean(rates):,.3g}")
+    axes.set_xlabel(f"steady {prefix}FLOP/s")
+    axes.set_xlim(right=1.25 * axes.get_xlim()[1])
+    round_numbers(axes.xaxis, 4)
+
+
+def _write(axes: Axes, at: float, place: int, words: str) -> None:
+    """Write words to the right of a bar. Their distance is in points, so it does not depend on the scale."""
+    axes.annotate(
+        words, (at, place), xytext=(5, 0), textcoords="offset points", va="center", fontsize=6.5
+    )

@@ -21,8 +21,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from PIL import Image
 
-from mgexp.results.comparison import BASELINE, COARSE_CONTROL
-from mgexp.results.estimates import Estimate
+from mgexp.results.comparison import BASELINE, COARSE_CONTROL, Estimate
 
 # Source: Okabe & Ito, "Color Universal Design" (2008). People with any common colour blindness can distinguish
 # them.
@@ -39,18 +38,14 @@ LABELS = {"long_short": "long + short", COARSE_CONTROL: "coarse only (control)"}
 
 SI_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
 
-WIDTH_INCHES = 6.875
-"""The width of both columns in the CVPR author kit."""
-DOTS_PER_INCH = 200
-"""The resolution of a PNG, 1,375 pixels wide. Assumption: this is sharp on a web page. Printers get SVG."""
+WIDTH_INCHES = 6.875  # both columns in the CVPR author kit
+DOTS_PER_INCH = 200  # of a PNG, 1,375 pixels wide, which is sharp on a web page; printers get SVG
 
 MOST_INTERVAL = 1.5
-"""How far an axis shows an interval beyond the points, as a multiple of the range of all points. The interval of
-two or three seeds can be a hundred times as wide as this range, and then all points would lie on one spot. 1.5 is
-an assumption."""
+"""How far an axis shows an interval beyond the points, as a multiple of their range (assumption). The interval of
+two or three seeds can be a hundred times as wide, and then all points would lie on one spot."""
 
-PRINT = Path(__file__).with_name("print.mplstyle")
-"""The style of figures in a paper."""
+PRINT = Path(__file__).with_name("print.mplstyle")  # the style of figures in a paper
 
 
 class PrintFigure(Figure):
@@ -139,18 +134,18 @@ def without_interval(values: Sequence[float]) -> Estimate:
     return Estimate(tuple(values), fmean(values), None)
 
 
+def arms(center: float, ends: Sequence[float]) -> list[list[float]]:
+    """Return the arms of an error bar from the lowest to the highest of ``ends``."""
+    # Rounding can put an end of equal numbers on the wrong side by 1e-16. Matplotlib refuses a negative length.
+    return [[max(0.0, center - min(ends))], [max(0.0, max(ends) - center)]]
+
+
 def draw_mean(axes: Axes, x: Estimate, y: Estimate, style: RowStyle) -> None:
     """Draw each seed as a small point, and their mean as a large point with its 95 % intervals.
 
-    With one seed, neither ``x`` nor ``y`` has an interval. Then there is only the large point, and it is hollow.
+    With one seed there is only the large point, and it is hollow.
     """
-    bars = []
-    for estimate in (x, y):
-        low, high = estimate.interval or (estimate.mean, estimate.mean)
-        # Rounding can put the end of an interval of equal numbers on the wrong side by 1e-16. Matplotlib refuses
-        # a bar of negative length.
-        arms = [[max(0.0, estimate.mean - low)], [max(0.0, high - estimate.mean)]]
-        bars.append(arms if estimate.interval else None)
+    bars = [each.interval and arms(each.mean, each.interval) for each in (x, y)]
     axes.errorbar(
         x.mean, y.mean, xerr=bars[0], yerr=bars[1], fmt=style.marker, ms=4.4, mew=1, color=style.colour,
         mfc=style.colour if any(bars) else "white", elinewidth=0.9, capsize=2, capthick=0.9, zorder=4,
@@ -170,14 +165,14 @@ def limits(
 ) -> tuple[float, float]:
     """Return the ends of an axis that shows all seeds, ``points``, and intervals up to MOST_INTERVAL beyond them.
 
-    The axis has at least a range of ``least_span``. For the intervals, the range of the points counts as at least
-    half a unit, because points that are equal have no range.
+    The axis has at least a range of ``least_span``.
     """
     values: list[float] = [*points]
     ends: list[float] = []
     for estimate in estimates:
         values += estimate.each
         ends += estimate.interval or ()
+    # Points that are equal have no range.
     span = max(max(values) - min(values), 0.5)
     low = max(min(values + ends), min(values) - MOST_INTERVAL * span)
     high = min(max(values + ends), max(values) + MOST_INTERVAL * span)
@@ -195,7 +190,7 @@ def unit_of(largest: float) -> tuple[float, str]:
 
 
 def flops_axis(largest: float) -> tuple[float, str]:
-    """Choose a divisor for training FLOPs up to ``largest``, and a label of the axis that names the divisor."""
+    """Choose a divisor for training FLOPs up to ``largest``, and a label that names it."""
     for unit, power in ((1e18, " (10¹⁸)"), (1e12, " (10¹²)")):
         if largest >= unit:
             return unit, f"training FLOPs{power}"
@@ -208,7 +203,6 @@ def signed(value: float) -> str:
 
 
 def round_ticks(most: int) -> MaxNLocator:
-    """Place ticks with at most ``most`` steps between them. A step is 1, 2, 2.5 or 5 times a power of ten."""
     return MaxNLocator(most, steps=[1, 2, 2.5, 5, 10])
 
 

@@ -10,15 +10,15 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from mgexp.config.study import STUDY_YAML
 from mgexp.config.values import BASE_KEY, parse_yaml
 from mgexp.errors import InputError, raise_problems
+from mgexp.options import run_tool
 from mgexp.results.comparison import BASELINE, COARSE_CONTROL, ROW_ORDER, Pair, Row, row_order
-from mgexp.results.render import plain_cell, render_page, to_published, verdict, with_seeds
+from mgexp.results.render import plain_cell, render_page, verdict, with_seeds
 from mgexp.results.runs import Run
 from mgexp.results.store import WITHOUT_TABLE, stored_runs
 from mgexp.run.files import atomic_write_text, understanding
@@ -41,7 +41,7 @@ class Experiment:
     """A YAML that is a row. `name` is its path below experiments/ without .yaml, such as quickstart/baseline.
 
     `label` is its ROW key, or else the name of its file. `base` is the name of the YAML in its `_BASE_` key, or
-    "". `is_plain` says that the YAML changes nothing of its base. `command` trains the row.
+    "". `is_plain` says that the YAML changes nothing of its base.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Experiment:
 
     @property
     def is_baseline(self) -> bool:
-        """Whether this row is a baseline: other rows are compared with it, and it is compared with none."""
+        """Whether other rows are compared with this one, and it is compared with none."""
         return self.is_plain or self.file.endswith(BASELINE)
 
 
@@ -88,22 +88,22 @@ def _read_row(path: Path, root: Path) -> Experiment:
             tree = parse_yaml(text)
         except ValueError as error:
             raise InputError([f"{path} is not a YAML file: {error}"]) from error
-        values = tree if isinstance(tree, dict) else {}
-        name = _name(path, root)
-        # A YAML may have several bases. The first is the one that it changes.
-        base = values.get(BASE_KEY, [])
-        bases = [base] if isinstance(base, str) else base
-        command = re.search(COMMAND, text)
-        return Experiment(
-            name=name,
-            label=str(values.get("ROW") or name.rpartition("/")[2]),
-            base=_name(path.parent / bases[0], root) if bases else "",
-            is_plain=BASE_KEY in values and not values.keys() - NO_CHANGE,
-            # The command may have several lines of comment. Make them lines of a shell.
-            command=re.sub(r"\n# *", "\n    ", command[1]).strip()
-            if command
-            else f"python tools/run_net.py --cfg {root.name}/{name}.yaml",
-        )
+    values = tree if isinstance(tree, dict) else {}
+    name = _name(path, root)
+    # A YAML may have several bases. The first is the one that it changes.
+    base = values.get(BASE_KEY, [])
+    bases = [base] if isinstance(base, str) else base
+    command = f"python tools/run_net.py --cfg {root.name}/{name}.yaml"
+    if found := re.search(COMMAND, text):
+        # The command may have several lines of comment. Make them lines of a shell.
+        command = re.sub(r"\n# *", "\n    ", found[1]).strip()
+    return Experiment(
+        name=name,
+        label=str(values.get("ROW") or path.stem),
+        base=_name(path.parent / bases[0], root) if bases else "",
+        is_plain=BASE_KEY in values and not values.keys() - NO_CHANGE,
+        command=command,
+    )
 
 
 def _name(path: Path, root: Path) -> str:
@@ -119,7 +119,7 @@ def _name(path: Path, root: Path) -> str:
 
 @dataclass(frozen=True)
 class Published:
-    """A line of published.csv; the fields are its columns. `value` is percent, as it was published."""
+    """A line of published.csv. `value` is percent, as it was published."""
 
     experiment: str
     metric: str
@@ -129,7 +129,7 @@ class Published:
 
 
 def read_published(published_csv: Path) -> tuple[Published, ...]:
-    """Read the published scores of the rows with their sources. Without the file there are none."""
+    """Read the published scores of the rows. Without the file there are none."""
     if not published_csv.exists():
         return ()
     with published_csv.open(encoding="utf-8", newline="") as file, understanding(published_csv):
@@ -171,19 +171,19 @@ def count_results(runs: Iterable[Run]) -> tuple[dict[str, Row], tuple[Run, ...]]
 
 @dataclass(frozen=True)
 class Page:
-    """Everything that the page shows. `root` is the folder experiments/, with all its rows by name."""
+    """What the page shows. `root` is the folder experiments/, with all its rows and their runs by name.
+
+    ``others`` are stored runs that do not count.
+    """
 
     root: Path
     experiments: Mapping[str, Experiment]
     published: tuple[Published, ...] = ()
-    results: tuple[Run, ...] = ()
+    runs: Mapping[str, Row] = field(default_factory=dict)
+    others: tuple[Run, ...] = ()
 
-    @cached_property
-    def counted(self) -> tuple[dict[str, Row], tuple[Run, ...]]:
-        return count_results(self.results)
-
-    @cached_property
-    def folders(self) -> tuple[str, ...]:
+    @property
+    def folders(self) -> list[str]:
         """The tables, in the order of the page."""
 
         def place(folder: str) -> tuple[object, ...]:
@@ -192,9 +192,9 @@ class Page:
                 return 2, LAST.index(top), _natural(folder)
             return *((0, FIRST.index(top)) if top in FIRST else (1, 0)), _natural(folder)
 
-        return tuple(sorted({row.folder for row in self.experiments.values()}, key=place))
+        return sorted({row.folder for row in self.experiments.values()}, key=place)
 
-    def table(self, folder: str) -> tuple[Experiment, ...]:
+    def table(self, folder: str) -> list[Experiment]:
         """List the rows of a folder. As in the paper, each baseline comes before the rows that belong to it."""
 
         def order(row: Experiment) -> tuple[object, ...]:
@@ -204,7 +204,7 @@ class Page:
             return group, baseline is not None, row_order(row.file)[0], _natural(row.file)
 
         inside = (row for row in self.experiments.values() if row.folder == folder)
-        return tuple(sorted(inside, key=order))
+        return sorted(inside, key=order)
 
     def parent(self, row: Experiment) -> Experiment | None:
         """Return the row that the `_BASE_` key of ``row`` names, or None if the key names a base file."""
@@ -240,44 +240,26 @@ class Page:
         )
         return next(iter([*own, *prefixed, *plain]), None)
 
-    def all_rows(self, folder: str) -> list[Experiment]:
-        """List the rows of a table. Baselines and parents from other folders come first."""
-        inside = self.table(folder)
-        others = [self.baseline(row) for row in inside] + [self.parent(row) for row in inside]
-        outside = [row for row in others if row and row.folder != folder]
-        return list(dict.fromkeys([*outside, *inside]))
-
     def row(self, experiment: Experiment) -> Row:
         """Return the runs of an experiment that count, or an empty Row."""
-        return self.counted[0].get(experiment.name, Row(experiment.name))
+        return self.runs.get(experiment.name, Row(experiment.name))
 
-    def against_baseline(self, row: Experiment) -> Pair | None:
-        """Pair a row with its baseline. Return None if it has no baseline or was not run."""
-        return self._pair(row, self.baseline(row))
-
-    def against_parent(self, row: Experiment) -> Pair | None:
-        """Pair a row with the row that its YAML changes. Return None if this is also its baseline."""
-        parent = self.parent(row)
-        return self._pair(row, parent if parent != self.baseline(row) else None)
-
-    def _pair(self, row: Experiment, base: Experiment | None) -> Pair | None:
+    def pair(self, row: Experiment, base: Experiment | None) -> Pair | None:
+        """Pair a row with another. Return None without the other, or if the row was not run."""
         own = self.row(row)
         return Pair(own, self.row(base)) if base and own.runs else None
+
+    def against_baseline(self, row: Experiment) -> Pair | None:
+        return self.pair(row, self.baseline(row))
 
 
 def read_page(experiments: ExperimentsDir) -> Page:
     """Read all files. Raises InputError if one cannot be understood or names a row that does not exist."""
-    page = Page(
-        experiments.root,
-        read_experiments(experiments.root),
-        read_published(experiments.published_csv),
-        tuple(stored_runs(experiments.root)),
-    )
-    unknown = [
-        line.experiment for line in page.published if line.experiment not in page.experiments
-    ]
-    raise_problems([f"{experiments.published_csv}: {name}.yaml is not a row" for name in unknown])
-    return page
+    root, published_csv = experiments.root, experiments.published_csv
+    rows, published = read_experiments(root), read_published(published_csv)
+    unknown = [line.experiment for line in published if line.experiment not in rows]
+    raise_problems([f"{published_csv}: {name}.yaml is not a row" for name in unknown])
+    return Page(root, rows, published, *count_results(stored_runs(root)))
 
 
 # --- the text
@@ -291,53 +273,63 @@ def write_page(experiments: ExperimentsDir) -> None:
 def render_experiments(experiments: ExperimentsDir) -> str:
     """Write the page as Markdown."""
     page = read_page(experiments)
-    index = [_index_line(page, folder) for folder in page.folders]
+    tables = [_table(page, folder) for folder in page.folders]
     return render_page(
         "experiments.md.j2",
         # Tables that were run come first.
-        index=sorted(index, key=lambda line: line["num_run"] == 0),
-        tables=[_section(page, folder) for folder in page.folders],
+        index=sorted(tables, key=lambda table: table["num_run"] == 0),
+        tables=tables,
         published=page.published,
         metric_names=METRIC_NAMES,
         left_out=[*_left_out(page)],
     )
 
 
-def _index_line(page: Page, folder: str) -> dict[str, object]:
-    """Summarise a table, with the verdict on long+short, multigrid's usual row."""
+def _table(page: Page, folder: str) -> dict[str, object]:
+    """Collect the links, the results and the commands of a folder, and its line in the index."""
     rows = page.table(folder)
-    pairs = [page.against_baseline(row) for row in rows if row.file == ROW_ORDER[-1]]
+    baselines = {row.name: page.baseline(row) for row in rows}
+    parents = {row.name: page.parent(row) for row in rows}
+    elsewhere = [row for row in (*baselines.values(), *parents.values()) if row]
+    outside = [row for row in dict.fromkeys(elsewhere) if row.folder != folder]
+    # Baselines and parents from other folders come first.
+    shown = [*outside, *rows]
+    names = {row.name for row in shown}
+    # A table shows one score for each row. results.csv also has top-5.
+    runs = [run for row in shown for run in page.row(row).runs.values()]
+    ours = {"map" if run.top1 is None else "top1" for run in runs}
+    published = {each.metric for each in page.published if each.experiment in names} - {"top5"}
+    metrics = sorted(ours or published, reverse=True)
+    metric = " or ".join(METRIC_NAMES[metric] for metric in metrics)
+    # A README or report is beside the YAMLs, or one folder above them.
+    places = [folder, folder.rpartition("/")[0]]
+    paths = [f"{place}/{name}" for place in places if place for name in ("README.md", "report.md")]
+
+    def compared(bases: Mapping[str, Experiment | None]) -> list[tuple[str, str, Pair]]:
+        """List (link of a row, link of its base, pair) for the pairs that can be compared."""
+        both = [(row, base) for row in rows if (base := bases.get(row.name))]
+        pairs = [(row, base, page.pair(row, base)) for row, base in both]
+        return [
+            (_link(row, folder), _link(base, folder), pair)
+            for row, base, pair in pairs
+            if pair and pair.runs
+        ]
+
+    usual = [page.against_baseline(row) for row in rows if row.file == ROW_ORDER[-1]]
     return {
         "folder": folder,
         # GitHub makes the anchor of a heading from its letters and digits.
         "anchor": re.sub(r"[^\w\- ]", "", folder.lower()).replace(" ", "-"),
         "num_rows": len(rows),
         "num_run": sum(bool(page.row(row).runs) for row in rows),
-        "verdicts": [verdict(pair) for pair in pairs if pair],
-    }
-
-
-def _section(page: Page, folder: str) -> dict[str, object]:
-    """Collect the links, the tables and the commands of a folder."""
-    # A README or report is beside the YAMLs, or one folder above them.
-    places = [folder, folder.rpartition("/")[0]]
-    paths = [f"{place}/{name}" for place in places if place for name in ("README.md", "report.md")]
-    rows, all_rows = page.table(folder), page.all_rows(folder)
-    runs = [run for row in all_rows for run in page.row(row).runs.values()]
-    names = {row.name for row in all_rows}
-    # A table shows one score for each row. results.csv also has top-5.
-    ours = {"map" if run.top1 is None else "top1" for run in runs}
-    published = {each.metric for each in page.published if each.experiment in names} - {"top5"}
-    metrics = sorted(ours or published, reverse=True)
-    metric = " or ".join(METRIC_NAMES[metric] for metric in metrics)
-    return {
-        "folder": folder,
+        # The verdict on long+short, multigrid's usual row.
+        "verdicts": [verdict(pair) for pair in usual if pair],
         "links": [f"[{path}]({path})" for path in paths if (page.root / path).exists()],
         "unit": f", {metric} (%)" if metric else " (%)",
         "has_runs": bool(runs),
-        "results": [_result(page, folder, row, metrics) for row in all_rows],
-        "baselines": _named(page, folder, map(page.against_baseline, rows)),
-        "parents": _named(page, folder, map(page.against_parent, rows)),
+        "results": [_result(page, folder, row, metrics) for row in shown],
+        "baselines": compared(baselines),
+        "parents": compared({name: row for name, row in parents.items() if row != baselines[name]}),
         "commands": [row.command for row in rows],
     }
 
@@ -350,33 +342,30 @@ def _result(
     goals = [each for each in page.published if each.experiment == experiment.name]
     goal = next((each.value for each in goals if each.metric in metrics), None)
     runs = [*row.runs.values()]
+    devices = " and ".join(dict.fromkeys(run.device for run in runs))
     verdicts = []
-    if runs:
-        if goal:
-            verdicts.append(to_published(row.mean("score"), goal))
-        if experiment.file == COARSE_CONTROL:
-            verdicts.append("control")
-        alone = "baseline" if experiment.is_baseline else "no baseline to compare with"
-        verdicts.append(verdict(pair) if pair else alone)
+    if runs and goal:
+        verdicts.append(to_published(row.mean("score"), goal))
+    if experiment.file == COARSE_CONTROL:
+        verdicts.append("control")
+    alone = "baseline" if experiment.is_baseline else "no baseline to compare with"
+    verdicts.append(verdict(pair) if pair else alone)
     return {
         "link": _link(experiment, folder),
         "published": goal or "unknown",
         "row": row,
-        "devices": " and ".join(dict.fromkeys(run.device for run in runs)),
-        "precision": row.first.precision if runs else "",
-        "commits": _commits(runs),
+        "measured_on": f"{devices}, {row.first.precision}, {_commits(runs)}" if runs else "",
         "verdict": "; ".join(verdicts),
     }
 
 
-def _named(page: Page, folder: str, pairs: Iterable[Pair | None]) -> list[tuple[str, str, Pair]]:
-    """Return (link of the row, link of its base, pair) for the pairs that can be compared."""
-    rows = page.experiments
-    return [
-        (_link(rows[pair.own.name], folder), _link(rows[pair.base.name], folder), pair)
-        for pair in pairs
-        if pair and pair.runs
-    ]
+def to_published(score: float, published: str) -> str:
+    """Say how far a score is from a published one: "0.20 points below the published 76.8"."""
+    distance = f"{abs(score - float(published)):.2f}"
+    if distance == "0.00":
+        return f"the published {published}"
+    side = "above" if score > float(published) else "below"
+    return f"{distance} points {side} the published {published}"
 
 
 def _link(experiment: Experiment, folder: str) -> str:
@@ -395,27 +384,23 @@ def _commits(runs: Iterable[Run]) -> str:
 
 def _left_out(page: Page) -> Iterator[str]:
     """List the stored runs that no table shows, with the reason."""
-    for name in dict.fromkeys(run.experiment for run in page.results):
-        if name not in page.experiments:
-            yield f"- {name}: its YAML is gone."
-    for run in page.counted[1]:
+    yield from (
+        f"- {name}: its YAML is gone." for name in page.runs if name not in page.experiments
+    )
+    for run in page.others:
         what = f"{run.steps:,} steps and {run.train_flops:.4g} FLOPs"
         where = f"{run.experiment}, seed {run.seed}, on {run.device}, {run.short_commit}"
         why = "A newer run of the row has another recipe, precision or number of videos."
         yield f"- {where}: {what}. {why}"
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Write the page of a folder, by default experiments."""
     experiments = ExperimentsDir(Path(arguments[0] if arguments else "experiments"))
-    try:
-        write_page(experiments)
-    except InputError as error:
-        print(error, file=sys.stderr)
-        return 2
+    write_page(experiments)
     print(experiments.readme_md)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_tool(main))

@@ -1,4 +1,4 @@
-"""Write values as text, templates as Markdown, and Markdown as one HTML file with its figures inside.
+"""Write the page of a study and the report on a folder of rows: values as text, and templates as Markdown.
 
 Python computes the numbers. The templates hold the tables and the words, and name a function of ``FILTERS`` for
 each value: ``{{ pair.difference | points }}``.
@@ -6,31 +6,33 @@ each value: ``{{ pair.difference | points }}``.
 
 from __future__ import annotations
 
+import math
+import os
 import re
-from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
+from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
 
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markdown import Markdown
 
-from mgexp.results.comparison import Pair, Row
-from mgexp.results.estimates import (
+from mgexp.config.study import Study
+from mgexp.results.comparison import (
+    COARSE_CONTROL,
+    Comparison,
     Estimate,
+    Pair,
+    Row,
     estimate_mean,
     grouped_interval,
-    is_constant,
     judge_margin,
     wilson_interval,
 )
-from mgexp.results.runs import Run
-from mgexp.run.files import atomic_file, atomic_write_text
-from mgexp.run.folder import RunsDir
+from mgexp.results.store import StudyRuns
+from mgexp.results.tables import shared_tables, time_to_target
 from mgexp.run.other_programs import BUSY_CORES
 from mgexp.text import counted
 
@@ -73,9 +75,10 @@ def timed_seeds(pair: Pair) -> str:
     return "" if pair.timed.seeds == pair.seeds else f" ({seeds_text(pair.timed.seeds)})"
 
 
-def busy_text(busy: Iterable[Run]) -> str:
+def busy_text(comparison: Comparison) -> str:
     """Name the busy runs, and say what makes a run busy: "long (seeds 1, 2), coarse (seed 0): …"."""
-    names = with_seeds(sorted(run.key for run in busy))
+    runs = [run for row in comparison.all_rows for run in row.runs.values()]
+    names = with_seeds(sorted(run.key for run in runs if run.is_busy))
     why = f"other programs kept more than {BUSY_CORES:g} of their cores busy"
     return f"{names}: {why}." if names else ""
 
@@ -87,14 +90,14 @@ def not_compared(pair: Pair, base: str) -> Iterator[str]:
         yield f"- {pair.own.name}, seed {run.seed}: not compared with {base}, {why}."
 
 
-def distinct_text(values: Iterable[object]) -> str:
-    """List the values that occur. Numbers are sorted by size: 2 comes before 10, and 900 before 1,000."""
-    texts = {"none" if value is None else str(value) for value in values}
-    is_number = {text: text.replace(",", "").isdigit() for text in texts}
-    return ", ".join(sorted(texts, key=lambda text: (len(text) * is_number[text], text)))
-
-
 # --- numbers
+
+
+def number_text(value: float | None, decimals: int = 0, unit: str = "") -> str:
+    """Write a number, also the cost of a target that was missed: "1,000", "∞"."""
+    if value is None:
+        return NONE
+    return "∞" if math.isinf(value) else f"{value:,.{decimals}f}{unit}"
 
 
 def mean_text(values: Sequence[float], decimals: int = 0) -> str:
@@ -151,7 +154,6 @@ def points_text(value: float) -> str:
 
 
 def difference_text(difference: Estimate | None) -> str:
-    """Write the mean difference: "−0.42"."""
     return points_text(difference.mean) if difference else NONE
 
 
@@ -172,10 +174,7 @@ def _ends(estimate: Estimate | None, write: Callable[[float], str]) -> str:
 
 
 def test_interval_text(row: Row) -> str:
-    """Write the interval of the mean accuracy. It covers the choice of the test videos or groups, not of the seed.
-
-    It is Wilson's, and `grouped_interval` where groups are known.
-    """
+    """Write the interval of the mean accuracy, which covers the choice of the test videos and not of the seed."""
     runs = [*row.runs.values()]
     # Wilson's interval is that of a share of videos, as top-1 is, and mAP is not.
     if any(run.top1 is None or not run.num_test_videos for run in runs):
@@ -197,18 +196,18 @@ def test_interval_text(row: Row) -> str:
 def verdict(pair: Pair) -> str:
     """Say what a row gains or loses: "loses 1.17 points, which may be chance (−3.20 to +0.86), 2.76× faster".
 
-    Something may be chance if its 95 % interval, which then follows in brackets, contains "no difference". The
-    verdict also says if it rests on one seed. Without seconds that can be compared, it uses FLOPs.
+    Something may be chance if its 95 % interval, which then follows in brackets, contains "no difference".
     """
     difference, speed_up, flop_saving = pair.difference, pair.speed_up, pair.flop_saving
     if difference is None or flop_saving is None:
         return "not compared: no run of its base with the same seed, precision and videos"
     points = f"{abs(difference.mean):.2f}"
     doubt = f", which may be chance ({interval_text(difference)})" if difference.holds(0.0) else ""
-    if is_constant(difference):
+    if difference.is_constant:
         doubt = ", alike in all pairs, as with too few or too easy test videos"
     verb = "gains" if difference.mean > 0 else "loses"
     gain = "no difference seen" if points == "0.00" else f"{verb} {points} points{doubt}"
+    # Without seconds that can be compared, FLOPs are the cost.
     if speed_up is None:
         cost = _times(flop_saving.mean, "fewer FLOPs", "more FLOPs", "as many FLOPs")
     else:
@@ -223,15 +222,6 @@ def _times(ratio: float, above: str, below: str, same: str) -> str:
     if f"{ratio:.2f}" == "1.00":
         return same
     return f"{max(ratio, 1 / ratio):.2f}× {above if ratio > 1 else below}"
-
-
-def to_published(score: float, published: str) -> str:
-    """Say how far a score is from a published one: "0.20 points below the published 76.8"."""
-    distance = f"{abs(score - float(published)):.2f}"
-    if distance == "0.00":
-        return f"the published {published}"
-    side = "above" if score > float(published) else "below"
-    return f"{distance} points {side} the published {published}"
 
 
 # --- templates
@@ -266,7 +256,7 @@ FILTERS: Mapping[str, Callable[..., str]] = {
     "test_interval": test_interval_text,
     "verdict": verdict,
     "judge": judge_margin,
-    "number": lambda value, decimals=0: f"{value:,.{decimals}f}",
+    "number": number_text,
 }
 """How the templates write a value: ``{{ pair.difference | points }}``."""
 
@@ -290,39 +280,6 @@ def _without_gaps(text: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", text).strip("\n")
 
 
-def render_page(template: str, pictures: Sequence[Picture] = (), **values: object) -> str:
-    """Render a file of ``TEMPLATES`` as Markdown. ``figures`` has the Markdown of each picture, or else ""."""
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        undefined=StrictUndefined,
-        autoescape=False,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.globals["section"] = section
-    environment.filters.update(FILTERS)
-    figures = defaultdict(str, {picture.name: picture.markdown for picture in pictures})
-    text = environment.get_template(template).render(values, figures=figures)
-    return _without_gaps(text) + "\n"
-
-
-def split_prose(prose: str) -> tuple[str, str, str]:
-    """Split what people wrote into the line of the title ("" without one), the opening, and the sections."""
-    before, *sections = re.split(r"^(?=## )", prose, flags=re.MULTILINE)
-    title, _, opening = before.partition("\n")
-    if not title.startswith("# "):
-        title, opening = "", before
-    return title, opening.strip(), "\n\n".join(section.strip() for section in sections)
-
-
-# --- figures and files
-
-
-ASSETS = Path(__file__).parent / "assets"
-RAW_OR_LINK = ("html", "link", "reference", "short_reference", "autolink", "automail")
-"""Markdown that a report never uses. `to_html` switches it off, so names of rows and classes stay plain text."""
-
-
 @dataclass(frozen=True)
 class Picture:
     """A figure as the bytes of its files.
@@ -343,50 +300,156 @@ class Picture:
 
     @property
     def markdown(self) -> str:
-        """The lines that show it in Markdown."""
         return f"![{self.alt}]({self.link})\n\n*{self.caption}*"
 
-    @property
-    def html(self) -> str:
-        """The HTML element that contains the figure itself."""
-        source = f"data:image/svg+xml;base64,{b64encode(self.svg).decode()}"
-        return f'<span class="scroll figure"><img alt="{escape(self.alt)}" src="{source}"></span>'
 
-
-def to_html(text: str, pictures: Sequence[Picture]) -> str:
-    """Turn a report in Markdown into a page."""
-    converter = Markdown(extensions=["tables", "sane_lists", "fenced_code"])
-    # Markdown keeps HTML as it is. The name of a class comes from a user's file and could contain a script.
-    converter.preprocessors.deregister("html_block")
-    for name in RAW_OR_LINK:
-        converter.inlinePatterns.deregister(name)
-    body = converter.convert(text)
-    # The Markdown file links to the PNG of a figure. Here the SVG itself replaces the link, so the page is one
-    # file.
-    for picture in pictures:
-        image = f'<img alt="{escape(picture.alt)}" src="{escape(picture.link)}" />'
-        body = body.replace(image, picture.html)
-    body = body.replace("<table>", '<div class="scroll"><table>')
-    body = body.replace("</table>", "</table></div>")
-    title = escape(text.splitlines()[0].removeprefix("# "))
-    page, style = (
-        (ASSETS / name).read_text(encoding="utf-8") for name in ("page.html", "page.css")
+def render_page(template: str, pictures: Sequence[Picture] = (), **values: object) -> str:
+    """Render a file of ``TEMPLATES`` as Markdown. ``figures`` has the Markdown of each picture, or else ""."""
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        undefined=StrictUndefined,
+        autoescape=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    return page.format(title=title, style=style, body=body)
+    environment.globals["section"] = section
+    environment.filters.update(FILTERS)
+    figures = defaultdict(str, {picture.name: picture.markdown for picture in pictures})
+    text = environment.get_template(template).render(values, figures=figures)
+    return _without_gaps(text) + "\n"
 
 
-def write_pictures(folder: RunsDir, pictures: Sequence[Picture]) -> None:
-    """Write the files of figures."""
-    for picture in pictures:
-        folder.figures.mkdir(parents=True, exist_ok=True)
-        for kind, content in (("png", picture.png), ("svg", picture.svg)):
-            with atomic_file(folder.figure(picture.name, kind)) as file:
-                file.write(content)
+# --- the report on a folder of rows
 
 
-def write_report(place: RunsDir, text: str, pictures: Sequence[Picture] = ()) -> None:
-    """Write report.md with the ``text``, report.html and figures/."""
-    place.root.mkdir(parents=True, exist_ok=True)
-    write_pictures(place, pictures)
-    atomic_write_text(place.report_md, text)
-    atomic_write_text(place.report_html, to_html(text, pictures))
+def render_report(
+    title: str,
+    comparison: Comparison,
+    pictures: Sequence[Picture] = (),
+    expected_rows: Sequence[str] = (),
+    mistakes: Sequence[object] = (),
+    study: str = "",
+) -> str:
+    """Write the report as Markdown. Without a finished run, it shows only the schedules and what is missing.
+
+    A row of ``expected_rows`` that has no run is listed. ``study`` is the folder of the study with the claims.
+    """
+    pairs = {row.name: comparison.pair(row) for row in comparison.compared}
+    return render_page(
+        "report.md.j2",
+        pictures,
+        title=title,
+        study=study,
+        comparison=comparison,
+        pairs=pairs.values(),
+        smoke=[row.name for row in comparison.finished if any(row.each("is_smoke"))],
+        busy=busy_text(comparison),
+        commands=[row.first.command for row in comparison.finished if row.first.command],
+        mistakes=mistakes,
+        missing=[*_missing(comparison, expected_rows)],
+        **shared_tables(comparison, pairs),
+    )
+
+
+def _missing(comparison: Comparison, expected_rows: Sequence[str]) -> Iterator[str]:
+    """List the rows and runs that are missing, and the runs that cannot be compared."""
+    there = {row.name for row in comparison.rows}
+    yield from (f"- {name}: not run." for name in expected_rows if name not in there)
+    seeds = {seed for row in comparison.rows for seed in (*row.runs, *row.unfinished)}
+    for row in comparison.rows:
+        yield from (f"- {row.name}, seed {seed}: unfinished." for seed in row.unfinished)
+        for seed in sorted(seeds - {*row.runs} - {*row.unfinished}):
+            yield f"- {row.name}, seed {seed}: not run."
+    for row in comparison.finished:
+        yield from not_compared(comparison.pair(row), "the baseline")
+
+
+# --- the page of a study
+
+HEAD = """\
+<!-- tools/study.py writes this page from study.yaml, runs.jsonl and prose.md: change those, not this file. -->"""
+
+
+def render_study(
+    gathered: StudyRuns,
+    pictures: Sequence[Picture],
+    prose: str,
+    command: str,
+    num_folds: int = 0,
+    few_steps: str = "",
+) -> str:
+    """Write README.md beside study.yaml: every number on it comes from the stored runs.
+
+    ``prose`` may begin with a title. What stands before its first "## " opens the page. Its sections come after
+    the results. ``command`` runs the study. ``num_folds`` is DATA.NUM_FOLDS of its baseline. ``few_steps`` names
+    the rows whose schedule has too few steps.
+    """
+    title, opening, sections = split_prose(prose)
+    study, since = gathered.study, gathered.study.since
+    early = [run for run in gathered.runs.values() if since and run.finished_at < since]
+    tasks = [task for task in study.tasks if not task.is_control]
+    pair_of = {pair.own.name: pair for pair in gathered.pairs}
+    with_budgets = {f"{p.own.name}, against {p.base.name}": p for p in gathered.budget_pairs}
+    return render_page(
+        "study.md.j2",
+        pictures,
+        head=HEAD,
+        title=title or f"# {study.folder.resolve().name}",
+        opening=opening,
+        prose=sections,
+        gathered=gathered,
+        study=study,
+        pair_of=pair_of,
+        link=partial(_link, study),
+        bases=[*dict.fromkeys(base for name in study.names if (base := study.base_of(name)))],
+        margin=counted(study.margin, "point"),
+        num_folds=num_folds,
+        num_runs=len(tasks),
+        num_missing=sum((task.row, task.seed) not in gathered.runs for task in tasks),
+        few_steps=few_steps,
+        seconds=partial(_seconds, gathered.comparison.timed),
+        busy=busy_text(gathered.comparison),
+        num_early=len(early),
+        target=time_to_target(gathered, study.target) if study.target else None,
+        command=command,
+        left_out=[*_left_out(gathered)],
+        **shared_tables(
+            gathered.for_figures,
+            pair_of | with_budgets,
+            study.controls,
+            COARSE_CONTROL in study.names,
+        ),
+    )
+
+
+def split_prose(prose: str) -> tuple[str, str, str]:
+    """Split what people wrote into the line of the title ("" without one), the opening, and the sections."""
+    before, *sections = re.split(r"^(?=## )", prose, flags=re.MULTILINE)
+    title, _, opening = before.partition("\n")
+    if not title.startswith("# "):
+        title, opening = "", before
+    return title, opening.strip(), "\n\n".join(section.strip() for section in sections)
+
+
+def _link(study: Study, name: str) -> str:
+    """Link the name of a row to its YAML."""
+    path = study.yamls[name]
+    # Path.relative_to does not go up, as ../quickstart/baseline.yaml must.
+    return f"[{plain_cell(name)}]({os.path.relpath(path, study.folder)})"
+
+
+def _seconds(timed: Comparison, row: Row) -> Estimate | None:
+    """Return the mean training seconds of a row of a pair. Seconds of several machines have no mean."""
+    return estimate_mean(row.only(timed.row(row.name).runs).each("train_seconds"))
+
+
+def _left_out(gathered: StudyRuns) -> Iterator[str]:
+    """List the results that do not count."""
+    if others := gathered.of_another_recipe:
+        names = ", ".join(sorted({run.experiment for run in others}))
+        num = counted(len(others), "stored run does", "stored runs do")
+        yield f"{num} not count, because the YAML says something else now: {names}."
+    for pair in gathered.pairs:
+        yield from not_compared(pair, pair.base.name)
+    for path, problems in gathered.refused.items():
+        yield f"- {path.name} of {path.parent.name} does not count: {'; '.join(problems)}."

@@ -1,13 +1,14 @@
-"""A finished run: its numbers, its evaluations and its predictions, read from its folder."""
+"""A finished run, read from its folder or from a line of runs.jsonl: numbers, evaluations and predictions."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from datetime import datetime
 from operator import attrgetter
 from pathlib import Path
@@ -42,8 +43,8 @@ class Evaluation:
     num_videos: int
     full_protocol: bool
     frame_order: str
+    # The training FLOPs until it. None for a run of an earlier version, and for an evaluation alone.
     train_flops: int | None = None
-    """The training FLOPs until it. None for a run of an earlier version, and for an evaluation alone."""
 
 
 @dataclass(frozen=True)
@@ -116,17 +117,14 @@ class Run:
     environment: Mapping[str, Any] = field(default_factory=dict)
     evaluations: tuple[Evaluation, ...] = ()
     confusion: Confusion | None = None
+    # The mean number of this process's cores that other programs kept busy. None where it is unknown.
     other_cores: float | None = None
-    """The mean number of this process's cores that other programs kept busy. None where it is unknown."""
-    recipe: str = ""
-    """A digest of the configuration, see `mgexp.config.check.recipe_digest`. "" where it is unknown."""
+    recipe: str = ""  # a digest of the configuration
     videos: VideoScores | None = None
-    is_untimed: bool = False
-    """Whether its study says that its seconds do not count."""
+    is_untimed: bool = False  # its study says that its seconds do not count
+    # A smoke run's accuracy says nothing. runs.jsonl has no such runs.
     is_smoke: bool = False
-    """Whether the run was started with --smoke. Its accuracy then says nothing. runs.jsonl has no such runs."""
-    command: str = ""
-    """The command that trained it. "" where it is unknown, as in runs.jsonl."""
+    command: str = ""  # what trained it; "" where it is unknown, as in runs.jsonl
 
     def __post_init__(self) -> None:
         # Runs are sorted by their ends, and moments without a time zone have no order.
@@ -190,9 +188,17 @@ class Run:
     def steady_flops_per_second(self) -> float:
         return self.train_flops / self.steady_seconds
 
-    def flops_at(self, evaluation: Evaluation) -> float | None:
-        """Return the training FLOPs until an evaluation. None if they are unknown."""
-        return self.train_flops if evaluation.step == self.steps else evaluation.train_flops
+    @property
+    def end(self) -> Evaluation:
+        """Its final score, at the end of training."""
+        videos = self.num_test_videos or 0
+        return Evaluation(self.steps, self.train_seconds, self.score, 0, videos, True, "forward")
+
+    def flops_at(self, evaluation: Evaluation) -> float:
+        """Return the training FLOPs until an evaluation. NaN if they are unknown."""
+        if evaluation.step == self.steps:
+            return self.train_flops
+        return math.nan if evaluation.train_flops is None else evaluation.train_flops
 
     @property
     def curve(self) -> tuple[Evaluation, ...]:
@@ -222,6 +228,44 @@ COLUMNS = tuple(
 """The columns of results.csv, in order."""
 
 
+def _clock_fields(seconds: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"{clock}_seconds": float(seconds[clock]) for clock in CLOCKS}
+
+
+# --- a line of runs.jsonl
+
+
+def run_to_line(row: str, run: Run) -> dict[str, Any]:
+    # Where no groups are known, there is no such key, as in the files of earlier versions.
+    videos = run.videos and {
+        name: value for name, value in asdict(run.videos).items() if name != "groups" or value
+    }
+    return {
+        "name": row,
+        "result": {name: getattr(run, name) for name in COLUMNS},
+        "seconds": {clock: getattr(run, f"{clock}_seconds") for clock in CLOCKS},
+        "environment": run.environment,
+        "evaluations": [asdict(evaluation) for evaluation in run.evaluations],
+        "confusion": run.confusion and asdict(run.confusion),
+        "other_cores": run.other_cores,
+        "recipe": run.recipe,
+        "videos": videos,
+    }
+
+
+def run_from_line(line: Mapping[str, Any]) -> Run:
+    confusion, videos = line["confusion"], line["videos"]
+    return Run(
+        **{**line["result"], **_clock_fields(line["seconds"])},
+        environment=line["environment"],
+        evaluations=tuple(Evaluation(**values) for values in line["evaluations"]),
+        confusion=confusion and Confusion(tuple(map(tuple, confusion["counts"]))),
+        other_cores=line["other_cores"],
+        recipe=line["recipe"],
+        videos=videos and VideoScores(**videos),
+    )
+
+
 # --- the folder of a run
 
 
@@ -231,7 +275,7 @@ def read_run(run_dir: RunDir) -> Run:
     with understanding(run_dir.result_json):
         # A run has either top-1 and top-5 or mAP, so the other metrics may be absent. All other values must exist.
         columns = {name: result["metrics"].get(name) for name in METRIC_NAMES}
-        columns |= clock_fields(result["seconds"])
+        columns |= _clock_fields(result["seconds"])
         columns |= {name: result[name] for name in COLUMNS if name not in columns}
         run = Run(**columns, other_cores=result["other_cores"])
     with understanding(run_dir.root):
@@ -257,10 +301,6 @@ def _groups(values: Mapping[str, Any]) -> dict[str, str]:
     return {os.path.join(root.folder, name): group for name, group in groups.items()}  # noqa: PTH118 (text)
 
 
-def clock_fields(seconds: Mapping[str, Any]) -> dict[str, Any]:
-    return {f"{clock}_seconds": float(seconds[clock]) for clock in CLOCKS}
-
-
 def given_keys(starts: Iterable[Mapping[str, Any]]) -> list[str]:
     """List the keys that command lines or grids gave, with SMOKE_GIVEN for a smoke run, from starts.jsonl."""
     return [key for start in starts for key in start.get("given", ())]
@@ -274,23 +314,21 @@ def _command(
 ) -> str:
     """Return the command that trained a run with the configuration ``values``."""
     given = given_keys(starts)
-    keys = [key for key in dict.fromkeys(given) if key in values]
-    words = ["python", "tools/run_net.py", "--cfg"]
     if "/" in experiment:
-        words.append(f"experiments/{experiment}.yaml")
+        words = ["--cfg", f"experiments/{experiment}.yaml"]
     else:
         # The place of a YAML outside experiments/ is unknown. Its copy in the run folder has all keys.
-        words += [short_path(run_dir.config_yaml), "--output", short_path(run_dir.root)]
+        words = ["--cfg", short_path(run_dir.config_yaml), "--output", short_path(run_dir.root)]
     for path in OwnFile.paths_in(starts[0].get("imports") or ""):
         words += ["--import", short_path(path)]
     if SMOKE_GIVEN in given:
         words.append("--smoke")
-    if "RNG_SEED" in keys:
+    if "RNG_SEED" in given:
         words += ["--seed", str(values["RNG_SEED"])]
-    for key in keys:
-        if key != "RNG_SEED":
+    for key in dict.fromkeys(given):
+        if key in values and key != "RNG_SEED":
             words += [key, str(values[key])]
-    return shlex.join(words)
+    return shlex.join(["python", "tools/run_net.py", *words])
 
 
 def _environment(run_dir: RunDir, starts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -332,7 +370,6 @@ class Predictions:
 
     @property
     def correct(self) -> dict[str, bool]:
-        """Whether each video was classified correctly."""
         return dict(zip(self.videos, (self.predicted == self.labels).tolist(), strict=True))
 
 

@@ -1,34 +1,24 @@
-"""Read and write runs.jsonl, the store of finished runs, decide which runs it takes, and export it to results.csv.
+"""Which finished runs count: those of run folders, those stored in runs.jsonl, and those of a study.
 
 runs.jsonl lies beside the YAMLs of its rows and keeps what their pages and figures need: a few kilobytes for each
-run.
+run. results.csv is an export of all of them.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from mgexp.config.check import PLACE_KEYS, differing_keys
+from mgexp.config.check import PLACE_KEYS, differing_keys, recipe_digest
 from mgexp.config.load import file_values, flatten, load_config
-from mgexp.config.study import BUDGET, SHORTER_ROWS, STUDY_YAML, read_study, row_yamls
+from mgexp.config.study import BUDGET, SHORTER_ROWS, STUDY_YAML, Study, read_study, row_yamls
 from mgexp.errors import InputError, raise_problems
-from mgexp.results.comparison import Comparison, Row, row_order
-from mgexp.results.runs import (
-    CLOCKS,
-    COLUMNS,
-    Evaluation,
-    Run,
-    VideoScores,
-    clock_fields,
-    given_keys,
-    read_run,
-)
-from mgexp.run.confusion import Confusion
+from mgexp.results.comparison import BASELINE, COARSE_CONTROL, Comparison, Pair, Row, row_order
+from mgexp.results.runs import COLUMNS, Run, given_keys, read_run, run_from_line, run_to_line
 from mgexp.run.files import (
     atomic_write_text,
     json_line,
@@ -43,12 +33,14 @@ WITHOUT_TABLE = ("base", "own_data")
 """Folders of experiments/ that hold no rows: the shared base files, and files to copy for your own videos."""
 
 
+# --- the rows of a folder
+
+
 def load_comparison(folder: Path) -> Comparison:
     """Read the rows of a folder, and of the folder ``BUDGET`` in it.
 
     `folder` holds run folders (runs/quickstart), or YAMLs with the runs that were stored beside them
-    (experiments/quickstart), or only YAMLs. Raises InputError if it holds neither runs nor YAMLs, or if a file
-    cannot be understood.
+    (experiments/quickstart), or only YAMLs.
     """
     # The config.yaml of a run would look like the YAML of a row.
     if RunDir(folder).starts_jsonl.exists():
@@ -83,62 +75,38 @@ def load_runs(folder: Path) -> Comparison:
 
 def _load_rows(folder: Path) -> list[Row]:
     runs: defaultdict[str, dict[int, Run]] = defaultdict(dict)
-    unfinished: defaultdict[str, dict[int, int | None]] = defaultdict(dict)
+    unfinished: defaultdict[str, list[int]] = defaultdict(list)
     problems = []
     for name, seed, run_dir in RunsDir(folder).runs():
         # A run writes result.json last. Without this file the run is still active, or it was stopped.
         if not run_dir.result_json.exists():
-            lines = read_jsonl(run_dir.metrics_jsonl)
-            with understanding(run_dir.metrics_jsonl):
-                unfinished[name][seed] = int(lines[-1]["step"]) if lines else None
+            unfinished[name].append(seed)
             continue
-        run = read_run(run_dir)
-        runs[name][seed] = run
+        runs[name][seed] = run = read_run(run_dir)
         if run.seed != seed:
             # Someone copied or renamed a folder. Pairs of runs with equal seeds would then be wrong.
             problems.append(f"{run_dir.root}: its result.json has seed {run.seed}")
     raise_problems(problems)
     names = sorted({*runs, *unfinished}, key=row_order)
-    return [Row(name, runs[name], unfinished[name]) for name in names]
+    return [Row(name, runs[name], tuple(unfinished[name])) for name in names]
 
 
-# --- runs.jsonl
+# --- runs.jsonl and results.csv
 
 
 def write_stored(path: Path, comparison: Comparison) -> None:
     """Write runs.jsonl: first a line with the names of the classes, then a line for each finished run."""
     lines = [json_line({"class_names": comparison.class_names})]
     for row in comparison.rows:
-        for run in row.runs.values():
-            line = {
-                "name": row.name,
-                "result": {name: getattr(run, name) for name in COLUMNS},
-                "seconds": {clock: getattr(run, f"{clock}_seconds") for clock in CLOCKS},
-                "environment": run.environment,
-                "evaluations": [asdict(evaluation) for evaluation in run.evaluations],
-                "confusion": run.confusion and asdict(run.confusion),
-                "other_cores": run.other_cores,
-                "recipe": run.recipe,
-                # Runs of mAP have none.
-                "videos": run.videos and asdict(run.videos, dict_factory=_known),
-            }
-            lines.append(json_line(line))
+        lines += [json_line(run_to_line(row.name, run)) for run in row.runs.values()]
     atomic_write_text(path, "".join(lines))
 
 
-def _known(values: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Leave out the groups where none are known, as in the files of earlier versions."""
-    return {name: value for name, value in values if name != "groups" or value}
-
-
 def read_stored(path: Path) -> Comparison:
-    """Read a file of `write_stored`, whose rows keep their order. Without a file there are no rows.
-
-    Raises InputError for other contents.
-    """
+    """Read a file of `write_stored`, whose rows keep their order. Without a file there are no rows."""
     if not path.exists():
         return Comparison(())
-    rows: dict[str, dict[int, Run]] = {}
+    rows: defaultdict[str, dict[int, Run]] = defaultdict(dict)
     with understanding(path):
         # The file is written as a whole. Without its end, it is not a line that a kill has torn.
         if not path.read_bytes().endswith(b"\n"):
@@ -146,25 +114,13 @@ def read_stored(path: Path) -> Comparison:
         head, *lines = read_jsonl(path)
         class_names = tuple(head["class_names"])
         for line in lines:
-            confusion, videos = line["confusion"], line["videos"]
-            run = Run(
-                **{**line["result"], **clock_fields(line["seconds"])},
-                environment=line["environment"],
-                evaluations=tuple(Evaluation(**values) for values in line["evaluations"]),
-                confusion=confusion and Confusion(tuple(map(tuple, confusion["counts"]))),
-                other_cores=line["other_cores"],
-                recipe=line["recipe"],
-                videos=videos and VideoScores(**videos),
-            )
-            rows.setdefault(line["name"], {})[run.seed] = run
+            run = run_from_line(line)
+            rows[line["name"]][run.seed] = run
     return Comparison(tuple(Row(name, runs) for name, runs in rows.items()), class_names)
 
 
 def add_to_store(path: Path, rows: Sequence[Row], class_names: Sequence[str] = ()) -> None:
-    """Add runs to runs.jsonl. They replace the stored runs of the same row and seed, and all others stay.
-
-    Without ``class_names`` the stored names stay.
-    """
+    """Add runs to runs.jsonl, which replace those of the same row and seed. Without names the stored ones stay."""
     with lock_file(path.with_name(f".{path.name}.lock"), waits=True):
         stored = read_stored(path)
         merged = {row.name: row for row in rows if row.runs}
@@ -199,15 +155,29 @@ def export_results(experiments: ExperimentsDir) -> None:
     write_rows(experiments.results_csv, lines)
 
 
-# --- which runs are stored
+# --- a run against its YAML
 
 
 RESUMED_WITH_OVERRIDE = "was resumed with --override"
 
 
+def has_override(run_dir: RunDir) -> bool:
+    """Return whether a run has steps of several configurations. config.yaml has one set of values."""
+    return any(start["changes"] for start in read_jsonl(run_dir.starts_jsonl))
+
+
+def differences(run: Mapping[str, object], yaml: Mapping[str, object]) -> dict[str, str]:
+    """Write a sentence for each key that differs and can change a result. The configurations are flat."""
+    return {
+        key: f"{key}: the run had {ours!r}, its YAML now says {theirs!r}"
+        for key, ours, theirs in differing_keys(run, yaml)
+        if key not in PLACE_KEYS or theirs != ""
+    }
+
+
 @dataclass
 class Collected:
-    """The result of `store_runs`: what it did with each run folder.
+    """What `store_runs` did with each run folder.
 
     Runs of `own` belong to a YAML that is no row of experiments/, or are smoke runs; they get a report alone. Runs
     of `skipped` were stored already, or a newer run of their seed was. Runs of `not_rows` were given other values
@@ -223,13 +193,14 @@ class Collected:
 
 
 def store_runs(run_dirs: Sequence[RunDir], experiments: ExperimentsDir) -> Collected:
-    """Store each finished run of a row beside its YAML, and export results.csv. May be called again at any time.
+    """Store each finished run of a row beside its YAML, and export results.csv.
 
     A run may have another configuration than its YAML. It is "not a row" if the command line or a grid asked for
     the difference, and it is refused otherwise.
     """
     done = Collected()
-    new: defaultdict[Path, dict[str, dict[int, Run]]] = defaultdict(lambda: defaultdict(dict))
+    new: defaultdict[Path, defaultdict[str, dict[int, Run]]]
+    new = defaultdict(lambda: defaultdict(dict))
     for run_dir in run_dirs:
         if not run_dir.result_json.exists():
             done.unfinished.append(run_dir.root)
@@ -249,12 +220,11 @@ def store_runs(run_dirs: Sequence[RunDir], experiments: ExperimentsDir) -> Colle
             # The table promises that each number comes from the YAML beside it. So compare the run with the YAML
             # of today, and not with that of the day on which the run started.
             values = dict(flatten(load_config(yaml)))
-            differing = differences(file_values(run_dir.config_yaml), values)
+            problems = differences(file_values(run_dir.config_yaml), values)
             given = given_keys(read_jsonl(run_dir.starts_jsonl))
-            asked_for = [differing[key] for key in differing if key in given]
-            problems = [*differing.values()]
+            asked_for = [problems[key] for key in problems if key in given]
             if has_override(run_dir):
-                problems.append(RESUMED_WITH_OVERRIDE)
+                problems["--override"] = RESUMED_WITH_OVERRIDE
         except InputError as error:
             done.refused[run_dir.root] = list(error.problems)
             continue
@@ -262,27 +232,143 @@ def store_runs(run_dirs: Sequence[RunDir], experiments: ExperimentsDir) -> Colle
         if asked_for:
             done.not_rows[run_dir.root] = asked_for
         elif problems:
-            done.refused[run_dir.root] = problems
+            done.refused[run_dir.root] = [*problems.values()]
         else:
             new[path][yaml.stem][run.seed] = run
             done.added.append(run_dir.root)
+    for path, rows in new.items():
+        if any(rows.values()):
+            add_to_store(path, [Row(name, runs) for name, runs in rows.items()])
     if done.added:
-        for path, rows in new.items():
-            if any(rows.values()):
-                add_to_store(path, [Row(name, runs) for name, runs in rows.items()])
         export_results(experiments)
     return done
 
 
-def differences(run: Mapping[str, object], yaml: Mapping[str, object]) -> dict[str, str]:
-    """Write a sentence for each key that differs and can change a result. The configurations are flat."""
-    return {
-        key: f"{key}: the run had {ours!r}, its YAML now says {theirs!r}"
-        for key, ours, theirs in differing_keys(run, yaml)
-        if key not in PLACE_KEYS or theirs != ""
-    }
+# --- the runs of a study
 
 
-def has_override(run_dir: RunDir) -> bool:
-    """Return whether a run has steps of several configurations. config.yaml has one set of values."""
-    return any(start["changes"] for start in read_jsonl(run_dir.starts_jsonl))
+RunDirs = Callable[[str, int], Iterable[RunDir]]
+"""A function that lists the folders where the run of a row and seed may be."""
+
+
+@dataclass(frozen=True)
+class StudyRuns:
+    """A study with its finished runs.
+
+    ``of_another_recipe`` are stored runs that do not count, because their YAML says something else now.
+    ``refused`` are finished run folders that do not count, with the reasons.
+    """
+
+    study: Study
+    comparison: Comparison
+    of_another_recipe: tuple[Run, ...] = ()
+    refused: Mapping[Path, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> Mapping[tuple[str, int], Run]:
+        """Every finished run by row and seed, also those of shorter baselines."""
+        rows = self.comparison.all_rows
+        return {(row.name, seed): run for row in rows for seed, run in row.runs.items()}
+
+    @property
+    def finished(self) -> tuple[Row, ...]:
+        """The rows with a run, in the order of study.yaml, without the control: it claims nothing."""
+        return tuple(row for row in self.comparison.finished if row.name != COARSE_CONTROL)
+
+    @cached_property
+    def pairs(self) -> tuple[Pair, ...]:
+        """Every finished row that has a base, with it."""
+        return tuple(
+            Pair(row, self.comparison.row(base))
+            for row in self.finished
+            if (base := self.study.base_of(row.name))
+        )
+
+    @cached_property
+    def budget_pairs(self) -> tuple[Pair, ...]:
+        """Every row paired with each of its shorter baselines, if they share a seed."""
+        row_of, rows = self.comparison.row, self.study.budget_rows.items()
+        pairs = (Pair(row_of(row), row_of(name)) for name, row in rows)
+        return tuple(pair for pair in pairs if pair.runs)
+
+    @cached_property
+    def for_figures(self) -> Comparison:
+        """The comparison with the name of the baseline that figures know."""
+        rows = self.comparison.rows
+        named = tuple(replace(row, name=self.name_in_figures(row.name)) for row in rows)
+        return replace(self.comparison, rows=named)
+
+    def name_in_figures(self, row: str) -> str:
+        if row == self.study.baseline:
+            return BASELINE
+        return f"row {row}" if row == BASELINE else row
+
+
+def gather_runs(study: Study, run_dirs: RunDirs) -> StudyRuns:
+    """Gather the runs of a study from runs.jsonl and run folders: of a seed the newest that fits its YAML now."""
+    others: list[Run] = []
+    refused: dict[Path, Sequence[str]] = {}
+    rows = {name: Row(name) for name in study.yamls}
+    for name, path in study.yamls.items():
+        # The YAML of a shorter baseline is written when its row has been measured.
+        if not path.exists():
+            continue
+        values = dict(flatten(load_config(path)))
+        recipe, seeds = recipe_digest(values), range(study.num_seeds(name))
+        candidates: list[Run] = []
+        # A row of another folder may be stored there, by a study of that folder, and here.
+        for place in dict.fromkeys((path.parent, study.folder)):
+            stored = read_stored(RunsDir(place).stored_jsonl).row(name).runs.values()
+            others += [run for run in stored if run.recipe != recipe]
+            candidates += [run for run in stored if run.recipe == recipe and run.seed in seeds]
+        for seed in seeds:
+            for run_dir in run_dirs(name, seed):
+                if run_dir.result_json.exists():
+                    run = read_run(run_dir)
+                    if problems := _problems(run_dir, run, seed, values):
+                        refused[run_dir.root] = problems
+                    else:
+                        candidates.append(run)
+        # If a run is stored and has a folder, the folder comes later and says more.
+        candidates.sort(key=lambda run: run.finished_at)
+        runs = {run.seed: run for run in candidates}
+        rows[name] = Row(name, dict(sorted(runs.items())))
+    comparison = Comparison(
+        tuple(rows[name] for name in study.names),
+        shorter=tuple(rows[name] for name in study.budget_rows),
+    )
+    return StudyRuns(study, comparison.timed_since(study.since), tuple(others), refused)
+
+
+def _problems(run_dir: RunDir, run: Run, seed: int, values: Mapping[str, object]) -> Sequence[str]:
+    """List why a finished run is not that of ``seed`` of the YAML with ``values``."""
+    # Without its evaluations, a run would count as one that never reaches the target. Controls add evaluations.
+    if not run_dir.evaluations_jsonl.exists():
+        return [f"{run_dir.evaluations_jsonl} is gone"]
+    problems = []
+    if run.seed != seed:
+        problems.append(f"its result.json has seed {run.seed}, not {seed}")
+    if run.recipe != recipe_digest(values):
+        problems += differences(file_values(run_dir.config_yaml), values).values()
+    if has_override(run_dir):
+        problems.append(RESUMED_WITH_OVERRIDE)
+    return problems
+
+
+def store_gathered(gathered: StudyRuns, class_names: tuple[str, ...]) -> StudyRuns:
+    """Write the runs of a study into runs.jsonl beside study.yaml, and those of shorter baselines into budget/.
+
+    A run that is only in the file stays there, also that of a seed or a row which the study no longer has. Without
+    ``class_names`` the stored names stay. Return the runs of the study with the names.
+    """
+    study = gathered.study
+    place = RunsDir(study.folder).stored_jsonl
+    names = class_names or read_stored(place).class_names
+    # Names that do not fit must not reach the file, which the next call reads.
+    where = study.classes if class_names else place
+    named = gathered.comparison.with_class_names(names, where)
+    budget = RunsDir(study.folder / BUDGET).stored_jsonl
+    for path, rows in ((place, named.rows), (budget, named.shorter)):
+        if any(row.runs for row in rows):
+            add_to_store(path, rows, names)
+    return replace(gathered, comparison=named)

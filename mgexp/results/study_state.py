@@ -12,23 +12,14 @@ from statistics import median
 
 from mgexp.config.check import PLACE_KEYS, differing_keys
 from mgexp.config.load import file_values, flatten, load_config
-from mgexp.config.study import (
-    BUDGET,
-    Study,
-    Task,
-    budget_text,
-    recipe_of,
-    stale_budgets,
-)
+from mgexp.config.study import BUDGET, Study, Task, budget_text, recipe_of, stale_budgets
 from mgexp.errors import InputError, listed
 from mgexp.launch.sweep_state import progress_of
 from mgexp.plan.advice import FEW_PHASE_STEPS, FEW_STEPS, has_few_steps
 from mgexp.plan.row_schedules import build_known_schedule, load_flops
-from mgexp.results.comparison import Pair
-from mgexp.results.estimates import judge_margin
+from mgexp.results.comparison import Pair, judge_margin
 from mgexp.results.render import NONE, difference_text, interval_text
-from mgexp.results.store import RESUMED_WITH_OVERRIDE, has_override, read_stored
-from mgexp.results.study_runs import RunDirs, StudyRuns
+from mgexp.results.store import RESUMED_WITH_OVERRIDE, RunDirs, StudyRuns, has_override, read_stored
 from mgexp.run.files import short_path
 from mgexp.run.folder import RunDir, RunsDir
 from mgexp.text import aligned, counted, duration, shown
@@ -80,10 +71,7 @@ def describe_left(gathered: StudyRuns, left: Sequence[Task]) -> str:
 
 
 def new_budgets(gathered: StudyRuns) -> dict[str, str]:
-    """Write the YAMLs of shorter baselines that are missing and can be known, by name.
-
-    FLOPs follow from the schedules. Seconds need the first pairs of the study.
-    """
+    """Write the YAMLs of shorter baselines that are missing and can be known, by name."""
     texts = {}
     study, comparison, baseline = gathered.study, gathered.comparison, gathered.study.baseline
     missing = {
@@ -100,6 +88,7 @@ def new_budgets(gathered: StudyRuns) -> dict[str, str]:
         for name in of_flops:
             share = flops[missing[name]] / flops[baseline]
             texts[name] = budget_text(study, name, share, "the schedules of both")
+    # FLOPs follow from the schedules. Seconds need the first pairs of the study.
     for name in [name for name in missing if name not in of_flops]:
         timed = Pair(comparison.row(missing[name]), comparison.row(baseline)).timed
         pair = timed.only(timed.seeds[: study.seconds_pairs])
@@ -153,10 +142,7 @@ def verdict_table(gathered: StudyRuns) -> str:
 
 
 def few_steps_text(study: Study) -> str:
-    """Name the rows whose schedule has too few steps by the doctor's rule; "" if there are none.
-
-    The control at the coarsest shape has few steps on purpose.
-    """
+    """Name the rows whose schedule has too few steps by the doctor's rule; "" if there are none."""
     rows = []
     for row in study.names:
         # A run reports all that is wrong with the list or the schedule.

@@ -8,12 +8,7 @@ from samples import comparison, row_schedule, run
 
 from mgexp.config.load import load_config, to_yaml
 from mgexp.errors import InputError
-from mgexp.figures.report_figures import (
-    draw_confusions,
-    draw_figures,
-    load_results,
-    remove_others,
-)
+from mgexp.figures.report_figures import draw_confusions, draw_figures, load_results, remove_others
 from mgexp.models.build import build_model
 from mgexp.models.cost import macs_by_shape
 from mgexp.run.confusion import Confusion
@@ -89,7 +84,7 @@ def test_figures_that_a_page_no_longer_has_are_removed(tmp_path):
 
 def test_a_square_per_row_with_percents():
     confusion = Confusion(((0, 0, 3), (0, 1, 1), (1, 1, 4)))
-    rows = [("baseline", confusion), ("long_short", confusion)]
+    rows = {"baseline": confusion, "long_short": confusion}
     figure = draw_confusions(rows, ("open", "close"))
     squares = [axes for axes in figure.axes if axes.images]
     assert squares[0].images[0].get_array().tolist() == [[75.0, 25.0], [0.0, 100.0]]

@@ -9,8 +9,15 @@ import pytest
 from fake_experiments import GPU, result
 
 from mgexp.errors import InputError
-from mgexp.results.comparison import Comparison, Pair, Row
-from mgexp.results.estimates import T_QUANTILES_95, estimate_mean, estimate_ratio, t_quantile_95
+from mgexp.results.comparison import (
+    T_QUANTILES_95,
+    Comparison,
+    Pair,
+    Row,
+    estimate_mean,
+    estimate_ratio,
+    t_quantile_95,
+)
 from mgexp.results.runs import Evaluation
 from mgexp.run.confusion import Confusion
 

@@ -9,15 +9,18 @@ import numpy as np
 import pytest
 from fake_experiments import result
 
-from mgexp.results.comparison import Pair, Row, compare_videos, seconds_to, speed_up_to
-from mgexp.results.estimates import (
+from mgexp.results.comparison import (
+    Pair,
+    Row,
+    compare_videos,
     estimate_mean,
     estimate_score,
     grouped_interval,
     half_width,
-    is_constant,
     judge_margin,
+    seconds_to,
     seeds_to_decide,
+    speed_up_to,
     wilson_interval,
 )
 from mgexp.results.runs import Evaluation, pack_videos
@@ -69,8 +72,8 @@ def test_verdicts_at_a_margin_of_one_point(differences, verdict):
 
 def test_alike_pairs_are_known_after_the_rounding_of_the_table():
     """66.667 to 63.333 and 63.333 to 60.0, each with four decimals in results.csv."""
-    assert is_constant(estimate_mean([63.3333 - 66.6667, 60.0 - 63.3333]))
-    assert not is_constant(estimate_mean([-3.333, -3.3335]))
+    assert estimate_mean([63.3333 - 66.6667, 60.0 - 63.3333]).is_constant
+    assert not estimate_mean([-3.333, -3.3335]).is_constant
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from fake_experiments import result
 
-from mgexp.results.comparison import Pair, Row
-from mgexp.results.estimates import Estimate, estimate_ratio
+from mgexp.results.comparison import Estimate, Pair, Row, estimate_ratio
+from mgexp.results.experiments_page import to_published
 from mgexp.results.render import (
     deviation_text,
     interval_text,
@@ -18,11 +18,10 @@ from mgexp.results.render import (
     ratio_text,
     seeds_text,
     times_text,
-    to_html,
-    to_published,
     verdict,
     with_brackets,
 )
+from mgexp.results.report import to_html
 
 
 def test_numbers_have_their_range():

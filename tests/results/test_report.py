@@ -10,9 +10,10 @@ import pytest
 from fake_runs import fake_run, unfinished_run
 from markdown_tables import row, section, tables
 
-from mgexp.results.render import Picture, to_html
-from mgexp.results.report import render_report
+from mgexp.results.render import Picture, render_report
+from mgexp.results.report import to_html
 from mgexp.results.store import load_comparison, load_runs, read_stored, write_stored
+from mgexp.results.tables import read_mistakes
 from mgexp.run.confusion import write_confusion
 from mgexp.run.files import append_jsonl, json_line, read_json, read_jsonl, write_json
 from mgexp.run.folder import RunDir
@@ -139,22 +140,6 @@ def test_data_and_guessing_come_before_the_tables(report, two_rows, tmp_path):
         assert said in before
 
 
-@pytest.mark.parametrize(
-    ("tops", "word"),
-    [
-        ((95.0, 95.1), "less accurate"),
-        ((95.0, 98.5), "An interval contains 0"),
-        ((95.0,), "One seed"),
-        ((97.0, 97.01), "All pairs are alike"),
-    ],
-)
-def test_the_verdict_says_what_the_seeds_can_tell(report, tmp_path, tops, word):
-    for seed, top1 in enumerate(tops):
-        fake_run(tmp_path, "baseline", seed, top1=97.0 + 0.01 * seed)
-        fake_run(tmp_path, "long", seed, top1=top1)
-    assert word in next(line for line in report().splitlines() if line.startswith("- **long**"))
-
-
 def save_scores(run, right):
     """Four videos of class 0, of which the network calls the first ``right`` so."""
     scores = np.array([[0.8, 0.2]] * right + [[0.1, 0.9]] * (4 - right), np.float32)
@@ -258,6 +243,22 @@ def test_the_worst_classes_and_pairs_of_the_baseline_and_the_fastest_row(report,
         ["baseline", "open", "close", "1", "12.5 %"],
         ["baseline", "close", "open", "1", "12.5 %"],
         ["long_short", "close", r"push\|pull", "4", "100.0 %"],
+    ]
+
+
+# --- mistakes
+
+
+def test_the_most_confident_mistake_comes_first(tmp_path):
+    scores = np.array([[0.7, 0.3], [0.4, 0.6], [0.1, 0.9], [0.8, 0.2]], np.float32)
+    videos = np.array([f"/data/videos/{name}.mp4" for name in ("right", "unsure", "sure", "too")])
+    run = fake_run(tmp_path, "baseline", 0, top1=50.0)
+    np.savez(run.scores("1x1_forward"), videos=videos, labels=np.zeros(4, int), scores=scores)
+    runs = load_runs(tmp_path).with_class_names(("open", "close"), tmp_path)
+    mistakes = read_mistakes(tmp_path, runs)
+    assert [(each["video"], each["predicted"], round(each["confidence"])) for each in mistakes] == [
+        ("videos/sure.mp4", "close", 90),
+        ("videos/unsure.mp4", "close", 60),
     ]
 
 

@@ -10,9 +10,9 @@ from markdown_tables import row, section, tables
 
 from mgexp.config.study import Study
 from mgexp.results.comparison import Comparison, Row
+from mgexp.results.render import render_study
 from mgexp.results.runs import Evaluation, pack_videos
-from mgexp.results.study_page import render_study
-from mgexp.results.study_runs import StudyRuns
+from mgexp.results.store import StudyRuns
 
 PROSE = "# Four rows\n\nIt shows something.\n\n## The data\n\nBars.\n"
 CLOCKS = {

@@ -15,8 +15,7 @@ from tiny import write_config
 
 from mgexp.config.study import Study
 from mgexp.plan.row_schedules import load_flops
-from mgexp.results.store import differences, read_stored, store_runs
-from mgexp.results.study_runs import gather_runs, store_gathered
+from mgexp.results.store import differences, gather_runs, read_stored, store_gathered, store_runs
 from mgexp.results.study_state import new_budgets
 from mgexp.run.files import append_jsonl, lock_file
 from mgexp.run.folder import ExperimentsDir, RunDir, RunsDir, find_runs

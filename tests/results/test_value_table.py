@@ -7,7 +7,7 @@ import yaml
 from fake_runs import CONFIG, fake_run
 from markdown_tables import tables
 
-from mgexp.results.value_table import write_value_report
+from mgexp.results.report import write_value_report
 from mgexp.run.files import read_json, write_json
 
 
