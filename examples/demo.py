@@ -30,8 +30,7 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from mgexp.config.keys import Config
-from mgexp.data.clips import Times, segment_times
-from mgexp.data.crops import resize
+from mgexp.data.clips import Times, resize, segment_times
 from mgexp.data.views import view_region
 from mgexp.dist import device_of
 from mgexp.options import add_import_option, run_tool

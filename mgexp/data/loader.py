@@ -23,8 +23,7 @@ from mgexp.config.keys import Config, DataKeys, DataLoaderKeys
 from mgexp.config.load import in_fold
 from mgexp.data.augment import Augment
 from mgexp.data.batches import FinishedBatches, collate
-from mgexp.data.clips import TrainingClips
-from mgexp.data.crops import RelativeCrop, SquareCrop
+from mgexp.data.clips import RelativeCrop, SquareCrop, TrainingClips
 from mgexp.data.lists import videos_root
 from mgexp.data.records import Record
 from mgexp.data.time_limit import NO_LIMIT, TimeLimit, read_failures

@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from mgexp.data.clips import TrainingClips
-from mgexp.data.crops import SquareCrop
+from mgexp.data.clips import SquareCrop, TrainingClips
 from mgexp.data.formats import class_folders, read_folders
 from mgexp.data.records import VideoRecord
 from mgexp.data.views import EvaluationViews

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from mgexp.data.clips import Times, segment_times
-from mgexp.data.crops import resize
+from mgexp.data.clips import Times, resize, segment_times
 from mgexp.data.records import Record, Target
 from mgexp.data.time_limit import NO_LIMIT, TimeLimit
 from mgexp.video.reader import Opener, Region, VideoError

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mgexp.config.keys import Config
 from mgexp.data.batches import Batch, Regions
-from mgexp.data.crops import Change
+from mgexp.data.clips import Change
 from mgexp.data.loader import build_augment, build_crops
 from mgexp.models.build import build_model, on_device
 from mgexp.models.layers import Draws

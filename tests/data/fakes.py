@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from mgexp.data.clips import TrainingClips
-from mgexp.data.crops import RelativeCrop, SquareCrop
+from mgexp.data.clips import RelativeCrop, SquareCrop, TrainingClips
 from mgexp.video.reader import Frames, VideoError, whole
 
 

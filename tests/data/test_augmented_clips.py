@@ -9,7 +9,7 @@ from fakes import FakeRequest, fake_frames, opener_of, training_clips_of
 from tiny import data_keys, tiny_config
 
 from mgexp.data.augment import Augment
-from mgexp.data.crops import RelativeCrop, SquareCrop
+from mgexp.data.clips import RelativeCrop, SquareCrop
 from mgexp.data.lists import build_list
 from mgexp.data.loader import build_training_clips, build_view_loader
 from mgexp.data.records import VideoRecord

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from torchvision.transforms import v2
 
-from mgexp.data.crops import RelativeCrop, SquareCrop, resize
+from mgexp.data.clips import RelativeCrop, SquareCrop, resize
 from mgexp.data.views import view_region
 from mgexp.video.reader import Region
 

@@ -11,7 +11,7 @@ import torch
 from fakes import FakeReader, FakeRequest, fake_frames, opener_of, training_clips_of
 from torch.utils.data import DataLoader
 
-from mgexp.data import crops as module
+from mgexp.data import clips as module
 from mgexp.data.batches import Batch, collate
 from mgexp.data.clips import Clip
 from mgexp.data.records import VideoRecord

@@ -8,8 +8,7 @@ import pytest
 import torch
 from tiny import tiny_config
 
-from mgexp.data.clips import TrainingClips
-from mgexp.data.crops import SquareCrop
+from mgexp.data.clips import SquareCrop, TrainingClips
 from mgexp.data.records import VideoRecord
 from mgexp.plan.loading import kinds_of, loader_of, measure, one_core, phase_loads
 from mgexp.train.setup import build_row_schedule

@@ -9,8 +9,7 @@ from stores import TALL, WIDE, order, psnr, store_in, write_smooth
 from videos import set_display_matrix
 
 from mgexp.data.batches import collate
-from mgexp.data.clips import TrainingClips
-from mgexp.data.crops import SquareCrop
+from mgexp.data.clips import SquareCrop, TrainingClips
 from mgexp.data.records import VideoRecord
 from mgexp.errors import InputError
 from mgexp.video.pyav import PyavReader
