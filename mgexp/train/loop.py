@@ -85,7 +85,7 @@ class Loop:
     others: OtherPrograms
     _saved_step: int = -1
     _saved_time: float = field(default_factory=time.perf_counter)
-    _is_slow: bool = False
+    _told_slowness: bool = False
 
     def run(self, batches: Iterator[Batch], progress: Progress) -> bool:
         """Train to the end, or as long as ``evaluate`` says; return False if a signal stops it. Save the state."""
@@ -217,11 +217,11 @@ class Loop:
 
     def _tell_slowness(self) -> None:
         """Say once what makes training slow."""
-        clock = self.state.clock
-        lines = slow_lines(clock, torch.get_num_threads(), self.device.type)
-        for line in lines if not self._is_slow else ():
+        if self._told_slowness:
+            return
+        for line in slow_lines(self.state.clock, torch.get_num_threads(), self.device.type):
             LOGGER.warning("%s", line)
-        self._is_slow = self._is_slow or bool(lines)
+            self._told_slowness = True
 
 
 def slow_lines(clock: Clock, num_threads: int, device_type: str) -> list[str]:
