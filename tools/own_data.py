@@ -649,7 +649,11 @@ def alike_lines(
     checks_of = ([checks[video.path] for video in videos] for videos in (val, train))
     num, examples = 0, []
     for video, places in zip(val, alike_places(*checks_of), strict=True):
-        others = [train[place] for place in places if train[place].unit != video.unit]
+        others = [
+            train[place]
+            for place in places
+            if train[place].unit != video.unit and train[place].path != video.path
+        ]
         num += len(others)
         for other in others[:1]:
             examples.append(f"{root.name(video.path)} and {root.name(other.path)}")
@@ -812,13 +816,16 @@ def study_text(project: Path, long: Schedule, num_val: int, groups: Sequence[str
     margin = max(2.0, math.ceil(20 * points) / 10)
     classes = json.dumps(str((project / "classes.txt").absolute()), ensure_ascii=False)
     is_short = has_few_steps(long)
-    rows = ["rows: [baseline]"] if is_short else ["rows: [baseline, long]", "equal_flops: [long]"]
-    text = [
+    claim = [
         f"# The claim: long is not worse than the baseline by more than {counted(margin, 'point')}.",
         f"# Change it before the first run, not after. A validation video is {points:.2g} points.",
-        *(f"# {line}" for line in [*groups, *(few_steps_lines(long) if is_short else ())]),
+    ]
+    rows = ["rows: [baseline, long]", "equal_flops: [long]"]
+    text = [
+        *([f"# {line}" for line in few_steps_lines(long)] if is_short else claim),
+        *(f"# {line}" for line in groups),
         f"# python tools/study.py {shlex.quote(short_path(project))}",
-        *rows,
+        *(["rows: [baseline]"] if is_short else rows),
         "seeds: 3  # the page says how many seeds would decide",
         f"margin: {margin:g}",
         "controls: [repeated]  # the baseline on one repeated frame: does motion matter here?",
