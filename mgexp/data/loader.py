@@ -51,8 +51,8 @@ EXIT_NOT_HANDED_ON = 74
 CPU_WORKER_NICENESS = 19
 """On a CPU, workers give way to the training threads, which wait for each other: one late thread delays all.
 Measured on 2 cores with 2 workers, quickstart baseline, 150 steps, three times each: 22.5 s (21.6 to 24.2); with a
-niceness of 10, 26.7 s (23.7 to 27.8). 0 is slower still. Beside seven other programs and with one training thread, 60
-steps took 100 and 123 s with 19, and 108 and 111 s with 0. With a GPU, workers keep the priority of the process."""
+niceness of 10, 26.7 s (23.7 to 27.8). 0 is slower still. Beside seven other programs, with one training thread,
+60 steps took 100 and 123 s with 19, 108 and 111 s with 0. With a GPU, workers keep the priority of the process."""
 
 
 def build_train_loader(
