@@ -54,11 +54,10 @@ def _unread_problems(cfg: Config) -> Iterator[str]:
         # What an optimizer of the user reads is unknown.
         is_custom = deciding == "SOLVER.OPTIMIZING_METHOD" and value not in OUR_OPTIMIZERS
         if value not in readers and not is_custom:
-            with_these = f"{deciding} = {value}, but with {', '.join(readers)}"
-            yield from _unread(key, values[key], with_these)
+            yield from _unread(key, values[key], f"{deciding} = {value}")
 
 
-def _unread(key: str, value: object, with_these: str) -> Iterator[str]:
+def _unread(key: str, value: object, deciding: str) -> Iterator[str]:
     """Yield a problem if ``key``, which is not read, has another value than its default.
 
     People would believe that the value had an effect.
@@ -66,57 +65,43 @@ def _unread(key: str, value: object, with_these: str) -> Iterator[str]:
     default = BY_NAME[key].default
     if value != default:
         given, usual = as_lists(value), as_lists(default)
-        yield f"{key} = {given} is not read with {with_these}: leave it at {usual!r}"
+        yield f"{key} = {given} is not read with {deciding}: leave it at {usual!r}"
 
 
 def _model_problems(cfg: Config) -> Iterator[str]:
-    name = cfg.MODEL.MODEL_NAME
+    name, width, beta_inv = cfg.MODEL.MODEL_NAME, cfg.RESNET.WIDTH_PER_GROUP, cfg.SLOWFAST.BETA_INV
     if name in RESNETS and cfg.RESNET.DEPTH == 18:
         yield f"RESNET.DEPTH = 18 exists for SlowFast only: {name} takes 50 or 101"
     if name in {"SlowFast", "X3D", "ViT", "MViT"} and any(cfg.NONLOCAL.LOCATION):
         yield f"NONLOCAL.LOCATION: {name} has no non-local blocks here; set it to [[], [], [], []]"
-    if name == "TSM" and cfg.RESNET.WIDTH_PER_GROUP % 8:
-        yield (
-            f"RESNET.WIDTH_PER_GROUP = {cfg.RESNET.WIDTH_PER_GROUP} does not divide by 8: TSM shifts an "
-            "eighth of the channels each way"
-        )
-    if name == "SlowFast" and cfg.RESNET.WIDTH_PER_GROUP % cfg.SLOWFAST.BETA_INV:
-        yield (
-            f"RESNET.WIDTH_PER_GROUP = {cfg.RESNET.WIDTH_PER_GROUP} is not a multiple of "
-            f"SLOWFAST.BETA_INV = {cfg.SLOWFAST.BETA_INV}: the fast pathway needs whole channels"
-        )
+    # TSM shifts an eighth of the channels each way, and the fast pathway needs whole channels.
+    if name == "TSM" and width % 8:
+        yield f"RESNET.WIDTH_PER_GROUP = {width} does not divide by 8"
+    if name == "SlowFast" and width % beta_inv:
+        yield f"RESNET.WIDTH_PER_GROUP = {width} is not a multiple of SLOWFAST.BETA_INV = {beta_inv}"
     if cfg.TRAIN.ACTIVATION_CHECKPOINTING and cfg.TRAIN.COMPILE != "off":
-        yield (
-            f"TRAIN.COMPILE = {cfg.TRAIN.COMPILE} with TRAIN.ACTIVATION_CHECKPOINTING = True: torch cannot "
-            "compile blocks that are computed twice"
-        )
+        with_ = f"TRAIN.COMPILE = {cfg.TRAIN.COMPILE}"
+        yield f"{with_}: torch cannot compile blocks of TRAIN.ACTIVATION_CHECKPOINTING = True"
     if cfg.MODEL.FREEZE and not cfg.TRAIN.INIT_WEIGHTS:
-        yield (
-            f"MODEL.FREEZE = {cfg.MODEL.FREEZE} without TRAIN.INIT_WEIGHTS: random weights would stay"
-        )
+        yield f"MODEL.FREEZE = {cfg.MODEL.FREEZE} without TRAIN.INIT_WEIGHTS"
     format_, loss = cfg.DATA.FORMAT, cfg.MODEL.LOSS_FUNC
     is_ours = loss in {"cross_entropy", "bce_logit"}
+    # Videos of charades have many labels, those of a list may have many, and those of all other formats have one.
     takes = {"charades": ("bce_logit",), "list": ("cross_entropy", "bce_logit")}
-    if is_ours and loss not in takes.get(format_, ("cross_entropy",)):
-        yield (
-            f"MODEL.LOSS_FUNC = {loss} with DATA.FORMAT = {format_}: videos of charades have many labels and "
-            "need bce_logit, those of a list may have many, and those of all other formats have one"
-        )
+    losses = takes.get(format_, ("cross_entropy",))
+    if is_ours and loss not in losses:
+        yield f"MODEL.LOSS_FUNC = {loss}: DATA.FORMAT = {format_} takes {', '.join(losses)}"
 
 
 def _list_problems(cfg: Config) -> Iterator[str]:
     data = cfg.DATA
     for key, path in (("TRAIN_LIST", data.TRAIN_LIST), ("VAL_LIST", data.VAL_LIST)):
         if path and (FOLD in path) != bool(data.NUM_FOLDS):
-            yield (
-                f"DATA.{key} = {path} with DATA.NUM_FOLDS = {data.NUM_FOLDS}: lists have {FOLD} in their names "
-                "where there are folds, and only there"
-            )
+            folds = f"DATA.NUM_FOLDS = {data.NUM_FOLDS}"
+            yield f"DATA.{key} = {path} with {folds}: lists of folds have {FOLD} in their names"
+    # Split files of hmdb51 have the videos of both.
     if data.FORMAT == "hmdb51" and data.VAL_LIST and data.TRAIN_LIST not in {"", data.VAL_LIST}:
-        yield (
-            f"DATA.VAL_LIST = {data.VAL_LIST} is not DATA.TRAIN_LIST = {data.TRAIN_LIST}: split files of "
-            "hmdb51 have the videos of both; give the same"
-        )
+        yield f"DATA.VAL_LIST = {data.VAL_LIST} must be DATA.TRAIN_LIST for hmdb51"
 
 
 def _clip_problems(cfg: Config) -> Iterator[str]:
@@ -125,28 +110,20 @@ def _clip_problems(cfg: Config) -> Iterator[str]:
     # The short side of a video is drawn from the jitter scales, and then the crop is cut out of the resized
     # picture.
     if shortest < data.TRAIN_CROP_SIZE and not areas:
-        yield (
-            f"DATA.TRAIN_JITTER_SCALES starts at {shortest} pixels, less than "
-            f"DATA.TRAIN_CROP_SIZE = {data.TRAIN_CROP_SIZE}: no crop fits"
-        )
+        crop = f"DATA.TRAIN_CROP_SIZE = {data.TRAIN_CROP_SIZE}"
+        yield f"DATA.TRAIN_JITTER_SCALES starts at {shortest} pixels, less than {crop}"
     if bool(areas) != bool(aspects):
-        yield (
-            f"DATA.TRAIN_JITTER_SCALES_RELATIVE = {list(areas)} and DATA.TRAIN_JITTER_ASPECT_RELATIVE = "
-            f"{list(aspects)}: a crop of a random area needs both, such as [0.08, 1.0] and [0.75, 1.3333]"
-        )
+        both = "DATA.TRAIN_JITTER_SCALES_RELATIVE and DATA.TRAIN_JITTER_ASPECT_RELATIVE"
+        yield f"{both} = {list(areas)} and {list(aspects)}: a crop of a random area needs both"
     elif areas:
         deciding = "DATA.TRAIN_JITTER_SCALES_RELATIVE"
         yield from _unread("DATA.INV_UNIFORM_SAMPLE", data.INV_UNIFORM_SAMPLE, deciding)
-    if data.TEMPORAL_GRID == "segments" and cfg.TEST.NUM_ENSEMBLE_VIEWS > 1:
-        yield (
-            f"TEST.NUM_ENSEMBLE_VIEWS = {cfg.TEST.NUM_ENSEMBLE_VIEWS}: with DATA.TEMPORAL_GRID = segments "
-            "a video has one view in time; set it to 1"
-        )
-    if cfg.TRAIN.ENABLE and cfg.TEST.FRAME_ORDER != "forward":
-        yield (
-            f"TEST.FRAME_ORDER = {cfg.TEST.FRAME_ORDER} is a control on a trained model: "
-            "add TRAIN.ENABLE False"
-        )
+    views = cfg.TEST.NUM_ENSEMBLE_VIEWS
+    if data.TEMPORAL_GRID == "segments" and views > 1:
+        yield f"TEST.NUM_ENSEMBLE_VIEWS = {views}: set it to 1 with DATA.TEMPORAL_GRID = segments"
+    order = cfg.TEST.FRAME_ORDER
+    if cfg.TRAIN.ENABLE and order != "forward":
+        yield f"TEST.FRAME_ORDER = {order} is a control on a trained model: add TRAIN.ENABLE False"
 
 
 def _augment_problems(cfg: Config) -> Iterator[str]:
@@ -166,15 +143,11 @@ def _augment_problems(cfg: Config) -> Iterator[str]:
     for name, value in strengths.items():
         legal = BY_NAME[f"AUG.{name}"].legal
         if not legal.allows(value * strength):
-            yield (
-                f"AUG.{name} = {value:g} times AUG.COARSE_STRENGTH = {strength:g} is {value * strength:g} for the "
-                f"coarsest clips; it takes {legal.words}"
-            )
+            coarse = f"times AUG.COARSE_STRENGTH = {strength:g} is {value * strength:g}"
+            yield f"AUG.{name} = {value:g} {coarse}; it takes {legal.words}"
+    # A random rectangle is painted with the mean, which must be a colour.
     if aug.RE_PROB and not all(0 <= value <= 1 for value in cfg.DATA.MEAN):
-        yield (
-            f"AUG.RE_PROB = {aug.RE_PROB:g} paints with DATA.MEAN = {list(cfg.DATA.MEAN)}, which is not a colour "
-            "in [0, 1]"
-        )
+        yield f"DATA.MEAN = {list(cfg.DATA.MEAN)} with AUG.RE_PROB = {aug.RE_PROB:g}: not in [0, 1]"
 
 
 def stage_problems(cfg: Config) -> Iterator[str]:
@@ -182,24 +155,19 @@ def stage_problems(cfg: Config) -> Iterator[str]:
     solver = cfg.SOLVER
     total = f"SOLVER.MAX_EPOCH = {solver.MAX_EPOCH:g}"
     if solver.STEPS[-1] >= solver.MAX_EPOCH:
-        yield f"SOLVER.STEPS = {list(solver.STEPS)} does not end before {total}: scale both alike"
+        yield f"SOLVER.STEPS = {list(solver.STEPS)} does not end before {total}"
+    # The last stage is fine-tuning at the full shape.
     if cfg.MULTIGRID.LONG_CYCLE and cfg.MULTIGRID.FINE_TUNING and len(solver.STEPS) < 2:
-        yield (
-            "MULTIGRID.LONG_CYCLE needs at least two stages: give SOLVER.STEPS a second epoch "
-            "(the last stage is fine-tuning at the full shape)"
-        )
+        yield "MULTIGRID.LONG_CYCLE needs at least two stages: give SOLVER.STEPS a second epoch"
     if solver.MAX_EPOCH <= solver.WARMUP_EPOCHS:
         yield f"SOLVER.WARMUP_EPOCHS = {solver.WARMUP_EPOCHS:g} is not less than {total}"
 
 
 def _solver_problems(cfg: Config) -> Iterator[str]:
     solver = cfg.SOLVER
-    warms_up = solver.WARMUP_EPOCHS or solver.WARMUP_STEPS
-    if warms_up and solver.WARMUP_START_LR > solver.BASE_LR:
-        yield (
-            f"SOLVER.WARMUP_START_LR = {solver.WARMUP_START_LR:g} is above SOLVER.BASE_LR = {solver.BASE_LR:g}: "
-            "a warm-up rises"
-        )
+    start = solver.WARMUP_START_LR
+    if (solver.WARMUP_EPOCHS or solver.WARMUP_STEPS) and start > solver.BASE_LR:
+        yield f"SOLVER.WARMUP_START_LR = {start:g} is above SOLVER.BASE_LR = {solver.BASE_LR:g}"
     # torch's SGD refuses this too, but only when it is made, which is after the lists are read and the network
     # is built.
     if solver.OPTIMIZING_METHOD in MOMENTUM and solver.NESTEROV and solver.MOMENTUM == 0:

@@ -1,8 +1,7 @@
 """Define every configuration key: type, default, meaning with its unit, legal values and source.
 
-``Config`` is the whole configuration, a frozen tree. ``cfg.SOLVER.BASE_LR`` is a float, and mypy knows it.
-A key has PySlowFast's name wherever the meaning is the same (source "PySlowFast"). The source of other keys is
-"mgexp".
+``Config`` is the whole configuration, a frozen tree. ``cfg.SOLVER.BASE_LR`` is a float, and mypy knows it. A key
+has PySlowFast's name wherever the meaning is the same (source "PySlowFast"). The source of other keys is "mgexp".
 """
 
 from __future__ import annotations

@@ -117,8 +117,7 @@ def pair_finding() -> Finding:
 
 def gpu_finding() -> Finding:
     gpu, count = torch.cuda.get_device_properties(0), torch.cuda.device_count()
-    # A GPU that emulates bf16 gains nothing from it, so TRAIN.PRECISION auto does not choose it
-    # there.
+    # A GPU that emulates bf16 gains nothing from it, so TRAIN.PRECISION auto does not choose it there.
     has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
     bf16 = "bf16" if has_bf16 else "no bf16: TRAIN.PRECISION auto is fp32"
     more = f", {count} of them" if count > 1 else ""

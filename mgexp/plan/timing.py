@@ -109,9 +109,8 @@ def measure_steps(
     """
     timed: dict[str, dict[StepShape, TimedSteps]] = {name: {} for name in ways}
     num_all = len(shapes) * len(ways) * (num_warmup + num_steps)
-    # The shapes come one after the other, as in training, because libraries remember a limited
-    # number of shapes. If several ways share kernels, only the first way pays for the first use of
-    # a shape.
+    # The shapes come one after the other, as in training, because libraries remember a limited number of shapes.
+    # If several ways share kernels, only the first way pays for the first use of a shape.
     with progress_bar(num_all, " steps", desc="timing", is_shown=progress) as bar:
         for shape in shapes:
             steps = {name: way(shape) for name, way in ways.items()}

@@ -50,8 +50,7 @@ class RandomClips:
 
     def batch(self, shape: StepShape) -> Batch:
         """Return clips uint8 (B, 3, T, S, S) in channels_last_3d memory, as a loader does, and labels (B, ...)."""
-        # Batches are views of one buffer, because separate batches for all shapes could fill the
-        # memory.
+        # Batches are views of one buffer, because separate batches for all shapes could fill the memory.
         size = (shape.clips, shape.frames, shape.crop, shape.crop, 3)
         clips = self._draw(shape, shape.crop).view(size).permute(0, 4, 1, 2, 3)
         rng = torch.Generator().manual_seed(1)

@@ -1,9 +1,8 @@
 """Count seconds by name, also across resumes, and time steps on a CPU or a GPU.
 
-These names are in use: `train` (includes `input_wait` and `shape_warmup`), `input_wait`, `evaluate`,
-`precise_bn`, `checkpoint`, `shape_warmup`, `program`, and the two of `mgexp.run.other_programs`. Each name is
-counted by itself. If one is measured inside another, both count the seconds, so `train` must be stopped while the
-run evaluates.
+These names are in use: `train` (includes `input_wait` and `shape_warmup`), `input_wait`, `evaluate`, `precise_bn`,
+`checkpoint`, `shape_warmup`, `program`, and the two of `mgexp.run.other_programs`. Each name is counted by itself.
+If one is measured inside another, both count the seconds, so `train` must be stopped while the run evaluates.
 """
 
 from __future__ import annotations

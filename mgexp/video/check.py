@@ -41,9 +41,8 @@ KINDS = {
 """The kinds of results, in the order of the table, and what each of them means."""
 USABLE_KINDS = frozenset({"ok", "timestamps_not_monotonic", "sizes_differ"})
 QUICK_SECONDS = 1.0
-"""Seconds that a quick check decodes at the start and at the end of a video. Assumption: a file
-that was cut short or written badly fails at one of its ends. Only the full check finds damage in
-the middle."""
+"""Seconds that a quick check decodes at the start and at the end of a video. Assumption: a file that was cut short
+or written badly fails at one of its ends. Only the full check finds damage in the middle."""
 LOST_SECONDS = 1.0
 """A file has lost its end if its frames end earlier than its header says by more seconds than this. Assumption:
 headers are less wrong."""
@@ -59,11 +58,10 @@ class VideoCheck:
     """The result for one video: its ``kind`` (see KINDS) and the ``reason`` in words, which is empty if all is ok.
 
     ``frames``: number of frames that were decoded, or of images without damage. ``fps`` and ``duration_seconds``
-    come from the header. If the header has no duration, the times of the frames give it. ``width`` and
-    ``height``: pixels of the first frame. A value of None is unknown. ``seconds``: how long the
-    check took, 0 if its process died. ``mean_frame``: the grey values of the mean frame, 8 × 8 pixels as 128
-    hexadecimal digits, or "" if it is unknown. ``state``: size and time of change of the file before it was
-    decoded; None if nobody looked.
+    come from the header. If the header has no duration, the times of the frames give it. ``width`` and ``height``:
+    pixels of the first frame. A value of None is unknown. ``seconds``: how long the check took, 0 if its process
+    died. ``mean_frame``: the grey values of the mean frame, 8 × 8 pixels as 128 hexadecimal digits, or "" if it is
+    unknown. ``state``: size and time of change of the file before it was decoded; None if nobody looked.
     """
 
     path: str

@@ -1,9 +1,8 @@
 """Folders of numbered images as videos: img_00001.jpg, img_00002.jpg, and so on.
 
-Images have no times, so all folders get one frame rate, DATA.FRAMES_FPS. The numbers may start
-anywhere, have any number of digits and any even distance, such as 5, 10, 15. Any text may stand before them, and
-parentheses around them. A folder has one series of images. Optical flow, which some tools put beside the images,
-is left out.
+Images have no times, so all folders get one frame rate, DATA.FRAMES_FPS. The numbers may start anywhere, have any
+number of digits and any even distance, such as 5, 10, 15. Any text may stand before them, and parentheses around
+them. A folder has one series of images. Optical flow, which some tools put beside the images, is left out.
 
 Pillow decodes the images: torchvision's decoder will be removed, and PyAV takes a JPEG whose end is
 missing for a whole one. Measured on one core (Pillow 13, torchvision 0.29), milliseconds for an

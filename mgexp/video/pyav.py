@@ -136,8 +136,7 @@ class PyavReader:
         for run in plan_runs(pts, keys, targets):
             latest = -math.inf
             for frame in self._decode_run(packets[run.start : run.stop], rows):
-                # A decoder gives frames in the order of display. Where it does not, the times are
-                # wrong.
+                # A decoder gives frames in the order of display. Where it does not, the times are wrong.
                 if frame.pts is None or frame.pts <= latest:
                     return False
                 latest = frame.pts
@@ -148,8 +147,7 @@ class PyavReader:
     def _packets_between(self, first_tick: int, last_tick: int) -> list[Any]:
         """Return the packets, in decoding order, that hold the frames on display between two ticks.
 
-        They begin with a keyframe, and end with the last packet that can be on display at
-        ``last_tick``.
+        They begin with a keyframe, and end with the last packet that can be on display at ``last_tick``.
         """
         # Some formats search by decoding time, which is a little earlier than display time. If the
         # search lands after ``first_tick``, a second search starts a second earlier.
@@ -177,9 +175,8 @@ class PyavReader:
             if may_skip:
                 context.skip_frame = "DEFAULT" if packet.pts in wanted else "NONREF"
             yield from context.decode(packet)
-        # A decoder holds frames back to give them in the order of display, and None brings them
-        # out. The caller removes each frame that it gets from ``wanted``, so this is needed only if
-        # one of them is left.
+        # A decoder holds frames back to give them in the order of display, and None brings them out. The caller
+        # removes each frame that it gets from ``wanted``, so this is needed only if one of them is left.
         if any(packet.pts in wanted for packet in packets):
             yield from context.decode(None)
 
@@ -188,8 +185,7 @@ class PyavReader:
         with all_frames(self.path, "cannot be decoded") as (stream, frames):
             ticks = ticks_of(times, *stream_clock(stream))
             waiting = sorted(range(len(ticks)), key=ticks.__getitem__)
-            # A frame stays on display until the next one. So its rows are known only when the next
-            # one comes.
+            # A frame stays on display until the next one. So its rows are known only when the next one comes.
             shown = None
             for frame in (frame for frame in frames if frame.pts is not None):
                 num_shown = sum(ticks[row] < frame.pts for row in waiting) if shown else 0
@@ -270,8 +266,7 @@ def plan_runs(pts: Sequence[int], keys: Sequence[int], targets: Iterable[int]) -
     runs: list[range] = []
     for target in targets:
         group = bisect_right(keys, target) - 1
-        # In an open GOP, a frame that is displayed before its keyframe also refers to the group
-        # before it.
+        # In an open GOP, a frame that is displayed before its keyframe also refers to the group before it.
         if pts[target] < pts[keys[group]]:
             group = max(group - 1, 0)
         first = keys[group]

@@ -107,12 +107,11 @@ class Video(Protocol):
     ) -> Frames:
         """Return the frames on display at the given times, and in them the region that ``cut`` chooses.
 
-        Times count from the start of the video stream, in any order; they may repeat. The frame on
-        display is the last one whose timestamp is not later than the time. Before the first frame
-        it is the first frame. After the end it is the last frame, so a clip that is longer than the
-        video repeats its last frame.
-        Pictures are turned as the file asks players to turn them, by the nearest quarter turn. If
-        the file's matrix also mirrors or scales, only its turn counts.
+        Times count from the start of the video stream, in any order; they may repeat. The frame on display is the
+        last one whose timestamp is not later than the time. Before the first frame it is the first frame. After
+        the end it is the last frame, so a clip that is longer than the video repeats its last frame. Pictures are
+        turned as the file asks players to turn them, by the nearest quarter turn. If the file's matrix also
+        mirrors or scales, only its turn counts.
 
         ``short_side``: the pixels that the short side of a copy must have to be sharp enough. With
         None, the frames come from the video itself. Raises VideoError if the file cannot give the

@@ -60,8 +60,7 @@ class RgbConverter:
         # For these frames the scaler gives the pixels that ffmpeg gives; see ``_filtered`` for the others.
         if frame.format.name in PLANAR_420 and frame.height % 2 == 0:
             left_out = frame.height * frame.width - region.height * region.width
-            # An interlaced frame is not cut, because a sample of colour belongs to lines of one
-            # field only.
+            # An interlaced frame is not cut, because a sample of colour belongs to lines of one field only.
             is_cut = left_out >= LEAST_CUT and not frame.interlaced_frame
             cut, part = self._cut_out(frame, region) if is_cut else (frame, region)
             rgb = self._scaler.reformat(cut, format="rgb24", threads=1)
@@ -73,9 +72,8 @@ class RgbConverter:
     def _cut_out(self, frame: Any, region: Region) -> tuple[Any, Region]:
         """Cut the region out of a frame of 8-bit 4:2:0, so that the rest need not become RGB.
 
-        The cut starts and ends at even pixels, because two lines and two columns share a sample of
-        colour. So its RGB is that of the whole frame. Returns the cut, valid until the next one,
-        and the region inside the cut.
+        The cut starts and ends at even pixels, because two lines and two columns share a sample of colour. So its
+        RGB is that of the whole frame. Returns the cut, valid until the next one, and the region inside the cut.
         """
         top, left = region.top // 2 * 2, region.left // 2 * 2
         height = min(frame.height, region.top + region.height + 1) // 2 * 2 - top
@@ -83,8 +81,7 @@ class RgbConverter:
         if self._cut is None or (self._cut.height, self._cut.width) != (height, width):
             self._cut = av.VideoFrame(width, height, frame.format.name)
             self._cut_planes = _planes(self._cut)
-        # The scaler reads from a frame how its colours are coded, so the cut needs the values of
-        # its frame.
+        # The scaler reads from a frame how its colours are coded, so the cut needs the values of its frame.
         self._cut.colorspace, self._cut.color_range = frame.colorspace, frame.color_range
         for target, source in zip(self._cut_planes, _planes(frame), strict=True):
             step = frame.height // source.shape[0]
@@ -99,8 +96,7 @@ class RgbConverter:
         Measured against ffmpeg with 10-bit 4:2:0 (PyAV 18): the scaler was up to 90 grey levels off
         at edges of colour, and 2 on average in a test card. The filters gave the same pixels.
         """
-        # A graph accepts frames of one format and size, so it is kept only as long as these stay
-        # the same.
+        # A graph accepts frames of one format and size, so it is kept only as long as these stay the same.
         graph_input = (frame.format.name, frame.width, frame.height)
         if self._graph is None or self._graph_input != graph_input:
             graph = Graph()

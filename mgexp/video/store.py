@@ -66,9 +66,8 @@ class Stamp:
 class StoredVideo:
     """A line of the manifest: the video at ``path``, relative to the root, and its copies by level.
 
-    ``height`` and ``width``: size of the displayed picture; its copies are upright. ``failure`` says
-    why there is no copy. Then all numbers are 0, except in the stamp. ``is_folder``: it is a folder
-    of images.
+    ``height`` and ``width``: size of the displayed picture; its copies are upright. ``failure`` says why there is
+    no copy. Then all numbers are 0, except in the stamp. ``is_folder``: it is a folder of images.
     """
 
     path: str
@@ -258,8 +257,7 @@ class StoreIndex:
         entry = self._copied.get(self.root.name(path))
         if entry is None:
             return None
-        # This is asked at each opening, because a video that was replaced must not be read from old
-        # copies.
+        # This is asked at each opening, because a video that was replaced must not be read from old copies.
         try:
             status = os.stat(path)  # noqa: PTH116 (called for each clip)
         except GONE:

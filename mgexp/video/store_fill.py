@@ -120,8 +120,7 @@ def fill_store(
     store.root.mkdir(parents=True, exist_ok=True)
     busy = f"another process fills {store.root}: wait until it ends, or stop it"
     with lock_file(store.lock, busy):
-        # The settings come before the first copy: a later start refuses a folder of copies
-        # without settings.
+        # The settings come before the first copy: a later start refuses a folder of copies without settings.
         if not store.settings_json.exists():
             write_json(store.settings_json, settings)
         # A killed process may have left half-written files and half a line. The manifest is
@@ -228,8 +227,7 @@ def _without_copies(path: str, stamp: Stamp, reason: str) -> StoredVideo:
 
 
 def _check_paths(order: Order, paths: Sequence[str]) -> None:
-    # A copy lies in the store at the path of its video, so ".." would lead its copy out of the
-    # store.
+    # A copy lies in the store at the path of its video, so ".." would lead its copy out of the store.
     outside = [path for path in paths if Path(path).is_absolute() or ".." in Path(path).parts]
     problems = [f"{path} is outside the root folder {order.root}" for path in outside]
     names: dict[str, str] = {}
@@ -247,8 +245,7 @@ def _check_settings(store: StoreDir, settings: dict[str, object]) -> None:
     if is_there(store.root) and not is_folder(store.root):
         raise InputError([f"{store.root} is not a folder"])
     if not store.settings_json.exists():
-        # A start that was killed early may have left its lock, or a temporary file, and nothing
-        # else.
+        # A start that was killed early may have left its lock, or a temporary file, and nothing else.
         names = [path.name for path in store.root.iterdir()] if store.root.exists() else []
         if any(name != store.lock.name and not name.endswith(".tmp") for name in names):
             raise InputError([f"{store.root} holds files but no {store.settings_json.name}"])
