@@ -15,10 +15,8 @@ try:
     import torchvision.transforms.v2 as transforms_v2
 except (ImportError, RuntimeError, OSError) as error:
     versions = f"torchvision {version_of('torchvision')} does not import beside torch {version_of('torch')}"
-    raise ImportError(
-        f"{versions} ({error}). A CPU-only torch (+cpu) beside PyPI's torchvision is the usual cause. "
-        "Install both from the same index: pip install --force-reinstall torch torchvision"
-    ) from error
+    # A CPU-only torch (+cpu) beside PyPI's torchvision is the usual cause.
+    raise ImportError(f"{versions} ({error}): install both from the same index") from error
 
 
 if __name__ == "__main__":

@@ -196,8 +196,7 @@ PLACE_KEYS = ("DATA.TRAIN_LIST", "DATA.VAL_LIST", "DATA.STORE", "DATA.QUARANTINE
 def recipe_digest(values: Mapping[str, object]) -> str:
     """Hash the values, by dotted names, that make two runs the same recipe.
 
-    Keys without an effect on the result and the places of lists do not count. A key with its default does not
-    count either, so that the digest stays when a version adds a key.
+    A key with its default does not count, so that the digest stays when a version adds a key.
     """
     kept = {}
     for key, value, _ in differing_keys(values, {}):
@@ -210,11 +209,7 @@ def recipe_digest(values: Mapping[str, object]) -> str:
 
 
 def value_of(values: Mapping[str, object], key: str) -> object:
-    """Return the value of a key in ``values``, which may be older than the key.
-
-    The key then has its default, because the default is what older versions did. A key that no longer exists has
-    the value "absent".
-    """
+    """Return the value of a key in ``values``; its default if they are older; "absent" if the key is gone."""
     return as_lists(values.get(key, BY_NAME[key].default if key in BY_NAME else "absent"))
 
 
@@ -223,10 +218,7 @@ def differing_keys(
     second: Mapping[str, object],
     ignored: Set[str] = KEYS_WITHOUT_EFFECT_ON_RESULT,
 ) -> Iterator[tuple[str, object, object]]:
-    """Yield (key, value in first, value in second) for each key that differs and, by default, can change a result.
-
-    A list equals a tuple with the same items. If one side lacks a key, `value_of` says what it counts as.
-    """
+    """Yield (key, value in first, value in second) for each key that differs and can change a result."""
     for key in sorted((first.keys() | second.keys()) - ignored):
         left, right = value_of(first, key), value_of(second, key)
         if left != right:

@@ -6,8 +6,8 @@ import sys
 import textwrap
 from collections.abc import Iterator
 
-from mgexp.config.keys import BY_NAME, Key, default_config
-from mgexp.config.values import ANY, as_lists, is_text
+from mgexp.config.keys import ANY, BY_NAME, Key, default_config
+from mgexp.config.values import as_lists, is_text
 from mgexp.errors import InputError
 
 TOP = "top level"

@@ -7,52 +7,101 @@ has PySlowFast's name wherever the meaning is the same (source "PySlowFast"). Th
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from mgexp.config.values import (
-    ALL_POSITIVE,
-    ANY,
-    AT_LEAST_1,
-    BELOW_1,
-    BETAS,
-    BLOCKS,
-    CLIP_SECONDS,
-    EPOCH_FACTOR,
-    EPOCHS,
-    FACTOR,
-    FACTOR_PAIRS,
-    FACTORS,
-    JITTER,
-    METRICS,
-    NOT_EMPTY,
-    NOT_NEGATIVE,
-    ODD,
-    POOL,
-    POSITIVE,
-    RANGE_OR_NONE,
-    RATE,
-    RATE_OR_0,
-    SHARE,
-    SHARE_NOT_0,
-    SHARES_OR_NONE,
-    STAGES,
-    W_AND_B_NAME,
-    W_AND_B_NAME_OR_NONE,
-    WORKERS,
-    IntOrAuto,
-    Legal,
-    PathText,
-    between,
-    convert,
-    count,
-)
+from mgexp.config.values import IntOrAuto, PathText, convert
 
 T = TypeVar("T")
 SQRT_HALF = 0.5**0.5
 FOLD = "{fold}"
 """In the names of the lists, this text stands for the number of the fold, from 0."""
+
+
+@dataclass(frozen=True)
+class Legal:
+    """The values that a key may take, in words and as a test. The test gets a value of the key's type."""
+
+    words: str
+    allows: Callable[[Any], bool]
+
+
+def between(least: float, most: float) -> Legal:
+    """Allow numbers from ``least`` to ``most``. Larger numbers would fill the memory, or a run would never end."""
+    return Legal(f"{least:,} to {most:,}", lambda value: least <= value <= most)
+
+
+def count(most: int) -> Legal:
+    return between(1, most)
+
+
+ANY = Legal("any", lambda value: True)
+POSITIVE = Legal("more than 0", lambda value: value > 0)
+NOT_NEGATIVE = Legal("0 or more", lambda value: value >= 0)
+AT_LEAST_1 = Legal("1 or more", lambda value: value >= 1)
+SHARE = Legal("0 to 1", lambda value: 0 <= value <= 1)
+SHARE_NOT_0 = Legal("more than 0, at most 1", lambda value: 0 < value <= 1)
+BELOW_1 = Legal("in [0, 1)", lambda value: 0 <= value < 1)
+WORKERS = Legal("auto, or 0 to 1,000", lambda value: value == "auto" or 0 <= value <= 1000)
+ODD = Legal("an odd number, 1 to 99", lambda value: 1 <= value <= 99 and value % 2 == 1)
+NOT_EMPTY = Legal("one character or more", bool)
+W_AND_B_NAME = Legal(
+    "1 to 128 letters, digits, _, - and .",
+    lambda text: bool(re.fullmatch(r"[\w.-]{1,128}", text, re.ASCII)),
+)
+W_AND_B_NAME_OR_NONE = Legal(
+    f"{W_AND_B_NAME.words}, or nothing", lambda text: not text or W_AND_B_NAME.allows(text)
+)
+FACTORS = Legal(
+    "numbers in (0, 1], one or more",
+    lambda values: len(values) > 0 and all(0 < value <= 1 for value in values),
+)
+FACTOR_PAIRS = Legal(
+    "pairs of numbers in (0, 1]",
+    lambda pairs: len(pairs) > 0 and all(0 < value <= 1 for pair in pairs for value in pair),
+)
+# Weights are float32, whose largest number is 3.4e38.
+MAX_LR = 1e38
+RATE = Legal("more than 0, at most 1e38", lambda value: 0 < value <= MAX_LR)
+RATE_OR_0 = Legal("0 to 1e38", lambda value: 0 <= value <= MAX_LR)
+FACTOR = between(0.01, 100)
+EPOCHS = Legal("0.000001 or more", lambda value: value >= 1e-6)
+EPOCH_FACTOR = Legal("0.000001 to 1,000,000", lambda value: 1e-6 <= value <= 1e6)
+STAGES = Legal(
+    "increasing, the first 0",
+    lambda values: len(values) > 0 and values[0] == 0 and list(values) == sorted(set(values)),
+)
+ALL_POSITIVE = Legal("three numbers more than 0", lambda values: min(values) > 0)
+POOL = Legal("three numbers, 1 to 100", lambda values: min(values) >= 1 and max(values) <= 100)
+BLOCKS = Legal(
+    "four lists of different numbers, 0 or more",
+    lambda lists: all(
+        min(items, default=0) >= 0 and len({*items}) == len(items) for items in lists
+    ),
+)
+JITTER = Legal(
+    "[min, max] with 0 < min <= max <= 10,000",
+    lambda values: 0 < values[0] <= values[1] <= 10_000,
+)
+RANGE_OR_NONE = Legal(
+    "[min, max] with 0 < min <= max, or []",
+    lambda values: not values or (len(values) == 2 and 0 < values[0] <= values[1]),
+)
+SHARES_OR_NONE = Legal(
+    "[min, max] with 0 < min <= max <= 1, or []",
+    lambda values: RANGE_OR_NONE.allows(values) and max(values, default=1) <= 1,
+)
+CLIP_SECONDS = Legal(
+    "(frames, crop, seconds), each more than 0",
+    lambda rows: all(value > 0 for row in rows for value in row),
+)
+BETAS = Legal("two numbers in [0, 1)", lambda values: all(0 <= value < 1 for value in values))
+METRICS = Legal(
+    "metrics top1, top5 or map, tolerance 0 or more",
+    lambda rows: all(row[0] in {"top1", "top5", "map"} and row[2] >= 0 for row in rows),
+)
 
 
 def key(default: T, meaning: str, legal: Legal = ANY, source: str = "PySlowFast") -> T:
@@ -483,10 +532,9 @@ _trees: list[type[Config]] = [Config]
 
 
 def add_section(name: str, section: type) -> None:
-    """Add a section of keys to every configuration that is made from now on.
+    """Add a section of keys, a frozen dataclass with fields by ``own``, to every configuration from now on.
 
-    ``section`` is a frozen dataclass whose fields are made by ``own``, as the sections above. ``cfg.NAME.KEY`` is
-    then a value. Raises ValueError for a name that is taken or not in capitals, or for another class.
+    Raises ValueError for a name that is taken or not in capitals, or for another class.
     """
     if not (name.isidentifier() and name.isupper()):
         raise ValueError(f"{name} is no name of a section: it takes capitals, such as MY_MODEL")

@@ -126,10 +126,7 @@ def fold_of(seed: int, num_folds: int) -> int:
 
 
 def in_fold(cfg: Config) -> Config:
-    """Return the configuration with the lists of its fold, which is RNG_SEED modulo DATA.NUM_FOLDS.
-
-    A configuration without folds stays as it is.
-    """
+    """Return the configuration with the lists of its fold, which is RNG_SEED modulo DATA.NUM_FOLDS."""
     data = cfg.DATA
     if not data.NUM_FOLDS:
         return cfg
@@ -167,10 +164,7 @@ WIDTH_DIVISOR = 8
 
 
 def smoke(cfg: Config) -> Config:
-    """Return a small run of the same experiment, with one evaluation. Shapes and epochs stay the same.
-
-    The numbers of clips stay too, unless they follow from the multiply-accumulates of the network.
-    """
+    """Return a small run of the same experiment, with one evaluation. Shapes and epochs stay the same."""
     has_cycle = cfg.MULTIGRID.LONG_CYCLE or cfg.MULTIGRID.SHORT_CYCLE
     steps = SMOKE_STEPS if has_cycle else SMOKE_STEPS_OF_ONE_SHAPE
     videos = math.ceil(steps * cfg.TRAIN.BATCH_SIZE / cfg.SOLVER.MAX_EPOCH)

@@ -1,7 +1,4 @@
-"""Read study.yaml: which rows a study trains with which seeds, and what it claims before it trains them.
-
-The file lies in a folder of rows. It is written and committed before the runs. tools/study.py runs it.
-"""
+"""Read study.yaml: which rows a study trains with which seeds, and what it claims before it trains them."""
 
 from __future__ import annotations
 
@@ -62,15 +59,13 @@ class Task:
 class Study:
     """The contents of study.yaml in ``folder``.
 
-    Rows are named by their files: ``rows`` has a name without .yaml, or a path such as ../quickstart/baseline for
-    a row of another folder. Everywhere else the last part of the path names the row. The claim about each row is
-    that it is not worse than its base by more than ``margin`` points. ``target`` is the percent of "time to
-    target", and None for no such table. ``compared_with`` names the base of a row; the default is ``baseline``.
+    ``rows`` has names of files without .yaml, or paths such as ../quickstart/baseline, whose last part names the
+    row. The claim about each row is that it is not worse than its base by more than ``margin`` points. ``target``
+    is the percent of "time to target". ``compared_with`` names the base of a row; the default is ``baseline``.
     ``controls`` are frame orders in which the first ``control_seeds`` runs of the baseline are evaluated. For the
     rows of ``equal_flops`` and ``equal_seconds``, the baseline is also trained for as many FLOPs or seconds as the
     row; the seconds come from the first ``seconds_pairs`` pairs. The seconds of runs that ended before
-    ``seconds_since`` do not count, because the code or the machine computed in another way then. ``classes`` is a
-    file with the names of classes.
+    ``seconds_since`` do not count. ``classes`` is a file with the names of classes.
     """
 
     folder: Path
@@ -251,10 +246,7 @@ def _mapping(kind: type, given: object) -> dict[str, Any]:
 
 
 def budget_text(study: Study, name: str, factor: float, source: str) -> str:
-    """Write the YAML of a shorter baseline: all epochs of the baseline times ``factor``.
-
-    ``source`` says where the factor comes from.
-    """
+    """Write the YAML of a shorter baseline: all epochs of the baseline times ``factor``, from ``source``."""
     path, baseline = study.yamls[name], study.yamls[study.baseline]
     values = dict(flatten(load_config(baseline)))
     # Three digits after the point are a thousandth of an epoch: less than one step of most data sets.

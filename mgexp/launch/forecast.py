@@ -84,10 +84,8 @@ def takeoff_step(losses: Losses) -> int:
 
 def steps_finding(row_steps: int, takeoff: int) -> Finding:
     ratio = row_steps / takeoff
-    text = (
-        f"the row takes {row_steps:,} steps, {ratio:.1f} times as many as those after which the loss of the "
-        f"baseline has made half of its fall ({takeoff:,})"
-    )
+    of_baseline = f"after which the loss of the baseline has made half of its fall ({takeoff:,})"
+    text = f"the row takes {row_steps:,} steps, {ratio:.1f} times as many as those {of_baseline}"
     values = {"steps": float(row_steps), "takeoff": float(takeoff)}
     if ratio >= FEW_TAKEOFFS:
         return Finding("multigrid: length", "OK", text, values=values)

@@ -22,12 +22,7 @@ from mgexp.config.load import to_yaml
 from mgexp.errors import InputError, collected
 from mgexp.launch import hold_signals
 from mgexp.launch.resources import Resources, local_problems
-from mgexp.launch.run import (
-    RunOptions,
-    check_submission,
-    freeze_code,
-    with_cpus,
-)
+from mgexp.launch.run import RunOptions, check_submission, freeze_code, with_cpus
 from mgexp.launch.task import Submission, TrainTask
 from mgexp.run.environment import REPOSITORY
 from mgexp.run.files import atomic_write_text, read_json
@@ -196,14 +191,12 @@ def outcome_of(launch: LaunchDir, job_id: str) -> tuple[Outcome, str]:
 
 
 def is_alive(job_id: str, launch: LaunchDir) -> bool:
-    """Return whether the controller of a local job still runs. The job's id is its process id.
-
-    Linux may since have given this id to another process. So the command line must also contain the job's folder.
-    """
+    """Return whether the controller of a local job still runs. The job's id is its process id."""
     try:
         command = Path("/proc", job_id, "cmdline").read_bytes()
     except OSError:
         return False
+    # Linux may since have given this id to another process.
     return os.fsencode(launch.root.resolve()) in command
 
 

@@ -22,14 +22,7 @@ from mgexp.config.values import MAX_INT, from_text
 from mgexp.errors import InputError
 from mgexp.launch.resources import Resources
 from mgexp.launch.run import RunOptions, check_submission, freeze_code
-from mgexp.launch.submit import (
-    POLL_SECONDS,
-    LocalRun,
-    ignoring,
-    stop,
-    to_slurm,
-    to_this_machine,
-)
+from mgexp.launch.submit import POLL_SECONDS, LocalRun, ignoring, stop, to_slurm, to_this_machine
 from mgexp.launch.sweep_state import QUEUED, RUNNING, RunState, states, submissions
 from mgexp.launch.task import Submission
 from mgexp.run.environment import REPOSITORY, git_commit, num_cores
@@ -75,11 +68,9 @@ def read_grid(texts: Sequence[str]) -> tuple[Point, ...]:
         key, equals, rest = text.partition("=")
         values = [value.strip() for value in _split(rest)]
         if not equals or not key or not all(values):
-            problems.append(
-                f"--grid {text!r}: it takes KEY=VALUE,VALUE, such as SOLVER.BASE_LR=0.05,0.1"
-            )
+            problems.append(f"--grid {text!r}: it takes KEY=VALUE,VALUE")
         elif key in seen:
-            problems.append(f"--grid {text}: {key} appears twice; give its values together")
+            problems.append(f"--grid {text}: {key} appears twice")
         elif len({repr(from_text(value)) for value in values}) < len(values):
             problems.append(f"--grid {text}: a value appears twice")
         seen.add(key)
@@ -110,7 +101,7 @@ def read_seeds(text: str) -> tuple[int, ...]:
     seeds = numbers if "," in text else [*range(min(sum(numbers), MAX_SEEDS + 1))]
     has_all = 1 <= len(seeds) <= MAX_SEEDS and len(set(seeds)) == len(seeds)
     if not has_all or min(seeds) < 0 or max(seeds) > MAX_INT:
-        forms = f"a number of seeds, such as 3, or the seeds, such as 0,5; at most {MAX_SEEDS:,}"
+        forms = f"a number of seeds, or the seeds, such as 0,5; at most {MAX_SEEDS:,}"
         raise InputError([f"--seeds {text}: it takes {forms}"])
     return tuple(seeds)
 

@@ -6,10 +6,8 @@ are broken.
 
 from __future__ import annotations
 
-import operator
 import os
 import platform
-import re
 import shutil
 import subprocess
 import tempfile
@@ -21,6 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from packaging.requirements import Requirement
 
 from mgexp.run.environment import NOT_INSTALLED, num_cores, version_of
 from mgexp.run.other_programs import is_busy, other_cores_now
@@ -39,10 +38,7 @@ measured, 130 ms. Assumption."""
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check: its name, its status, what there is, and the remedy if it is not OK.
-
-    ``values`` has the numbers in ``text``, for programs.
-    """
+    """The result of one check. ``values`` has the numbers in ``text``, for programs."""
 
     name: str
     status: Status
@@ -76,33 +72,21 @@ def packages_finding(declared: Sequence[str] | None = None) -> Finding:
         except PackageNotFoundError:
             declared = []
     faults, versions = [], {}
-    for requirement in declared:
-        name, wanted = re.match(r"([\w.-]+)\s*([^;]*)", requirement).groups()  # type: ignore[union-attr]
-        if "extra ==" in requirement:
+    for wanted in map(Requirement, declared):
+        # A marker is that of an extra, such as dev.
+        if wanted.marker:
             continue
-        versions[name] = version_of(name)
-        if versions[name] == NOT_INSTALLED or not in_range(versions[name], wanted):
-            faults.append(f"{name}{wanted.strip()} ({versions[name]})")
+        found = versions[wanted.name] = version_of(wanted.name)
+        is_in = found != NOT_INSTALLED and wanted.specifier.contains(found, prereleases=True)
+        if not is_in:
+            faults.append(f"{wanted} ({found})")
     python = f"Python {platform.python_version()}"
     if not faults:
-        shown = (
-            f"{name} {versions[name]}" for name in ("torch", "torchvision") if name in versions
-        )
-        return Finding("packages", "OK", ", ".join([python, *shown]))
+        of_torch = (f"{name} {versions.get(name)}" for name in ("torch", "torchvision"))
+        return Finding("packages", "OK", ", ".join([python, *of_torch]))
     status: Status = "problem" if NOT_INSTALLED in versions.values() else "warning"
     text = f"{python}; not in the tested range: {', '.join(faults)}"
     return Finding("packages", status, text, "pip install -e . (see INSTALL.md)")
-
-
-def in_range(version: str, wanted: str) -> bool:
-    compare = {">=": operator.ge, "<": operator.lt, "==": operator.eq}
-
-    def numbers(text: str) -> tuple[int, ...]:
-        # In "2.15.0+cu132" the part after the + describes the build of the wheel, not the version.
-        return tuple(int(part) for part in re.findall(r"\d+", text.partition("+")[0])[:3])
-
-    parts = re.findall(r"(>=|==|<)([\d.]+)", wanted)
-    return all(compare[sign](numbers(version), numbers(limit)) for sign, limit in parts)
 
 
 def pair_finding() -> Finding:
@@ -125,10 +109,7 @@ def gpu_finding() -> Finding:
 
 
 def no_gpu_finding(cuda: str | None, gpu: str) -> Finding:
-    """Judge a machine where torch finds no GPU.
-
-    ``cuda``: CUDA version of torch's wheel. ``gpu``: name of the GPU that the driver reports, or "".
-    """
+    """Judge a machine where torch, built for ``cuda``, finds no GPU. The driver reports ``gpu``, or ""."""
     if not gpu:
         return Finding("GPU", "OK", "none: training is on the CPU")
     wheel = f"for CUDA {cuda}" if cuda else "for CPUs only"

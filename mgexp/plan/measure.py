@@ -43,7 +43,7 @@ def build_checked_schedule(
 ) -> Schedule:
     """Build a schedule, and with ``checks_model`` check that the model and the training step accept its shapes.
 
-    ``problems``: problems that are already known. Raises InputError with these and all others.
+    Raises InputError with ``problems`` and all others.
     """
     problems = [*problems, *cross_problems(cfg)]
     with collected(problems):
@@ -75,10 +75,7 @@ class Measurement:
 
 
 def build_measurement(cfg: Config, schedule: Schedule, num_steps: int) -> Measurement:
-    """Time the loading of a clip of each kind, and ``num_steps`` steps of each shape of ``schedule``.
-
-    Raises InputError if a video or the memory fails.
-    """
+    """Time the loading of each kind of clip and the steps. Raises InputError if a video or the memory fails."""
     clips = build_loading_seconds(cfg, schedule)
     device = device_of(cfg.DEVICE)
     torch.set_num_threads(cfg.TRAIN.NUM_THREADS or torch.get_num_threads())
@@ -100,10 +97,9 @@ def build_measurement(cfg: Config, schedule: Schedule, num_steps: int) -> Measur
 
 
 def build_loading_seconds(cfg: Config, schedule: Schedule) -> dict[Kind, float] | None:
-    """Time a clip of each kind on one core, as configured.
+    """Time a clip of each kind on one core; None if the training list or its videos are not on this machine.
 
-    Return None if the training list or its videos are not on this machine. Raises InputError if the
-    list is wrong or a video fails.
+    Raises InputError if the list is wrong or a video fails.
     """
     cfg = in_fold(cfg)
     if not is_listed(cfg.DATA.TRAIN_LIST):

@@ -24,9 +24,8 @@ from mgexp.train.step import num_pieces, split
 def build_memory(cfg: Config, schedule: Schedule, num_processes: int) -> dict[str, Any]:
     """Estimate the bytes that a process holds between steps, and those that a step of each shape keeps, for JSON.
 
-    At most ``clips_at_once`` of the ``clips`` of a process go through the network together. ``activation_bytes``
-    is what these keep for the backward pass in fp32. The model must take the shapes of ``schedule``, and
-    TRAIN.MAX_CLIPS_PER_GPU cut its mini-batches. Raises InputError if the optimizer cannot be counted.
+    ``activation_bytes`` is what the ``clips_at_once`` that go through the network together keep for the backward
+    pass in fp32. Raises InputError if the optimizer cannot be counted.
     """
     model = build_model(cfg)
     most: dict[tuple[int, int, int], int] = {}

@@ -42,10 +42,7 @@ class RowSchedule:
         return self.clips(shape) * macs * FLOPS_PER_MAC * TRAINING_PER_FORWARD
 
     def clips_per_teraflop(self, shapes: Sequence[BatchShape]) -> float:
-        """Count the clips per 10¹² FLOPs of training, over one step of each shape.
-
-        If the devices compute 10¹² FLOPs per second, the loader must deliver this number of clips per second.
-        """
+        """Count the clips per 10¹² FLOPs of training, over one step of each shape."""
         return 1e12 * sum(map(self.clips, shapes)) / sum(map(self.step_flops, shapes))
 
 

@@ -77,12 +77,12 @@ def within_quota(num_cores: int) -> int:
 def git_commit(repository: Path) -> str:
     """Return the commit of the working tree at `repository`, with "-dirty" if its files differ from it.
 
-    Return "unknown" if `repository` is not the top folder of a git working tree with a commit: a package that is
-    installed inside another repository must not report the commit of that repository.
+    Return "unknown" if `repository` is not the top folder of a git working tree with a commit.
     """
     # A frozen copy has no .git, and may lie inside the working tree of another commit.
     if (repository / COMMIT_TXT).is_file():
         return (repository / COMMIT_TXT).read_text(encoding="utf-8").strip()
+    # A package that is installed inside another repository must not report the commit of that one.
     top = _git(repository, "rev-parse", "--show-toplevel")
     commit = _git(repository, "rev-parse", "HEAD")
     if not top or not commit or Path(top).resolve() != repository.resolve():

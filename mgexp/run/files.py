@@ -1,7 +1,6 @@
 """Write and read files so that a kill at any moment leaves the old content or the new one.
 
-Files are replaced whole (`atomic_file`). A file of lines grows, and a kill tears at most its last line
-(`append_jsonl`). A lock (`lock_file`) ensures that only one process writes into a folder.
+A file of lines grows, and a kill tears at most its last line.
 """
 
 from __future__ import annotations
@@ -105,10 +104,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def understanding(path: Path) -> Iterator[None]:
-    """Raise InputError, which names the file or folder ``path``, if the block cannot use what it read there.
-
-    Valid JSON may lack a key or hold other values, if somebody edited a file or another version wrote it.
-    """
+    """Raise InputError, which names the file or folder ``path``, if the block cannot use what it read there."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, EOFError, BadZipFile) as error:
@@ -165,10 +161,9 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
 
 
 def iter_jsonl(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of a file of lines, one after the other. Yield none if there is no file yet.
+    """Yield the records of a file of lines. Yield none if there is no file yet.
 
-    A kill tears the last line, which then has no newline and is left out. Raises InputError if any other line is
-    not JSON.
+    A torn last line is left out. Raises InputError if any other line is not JSON.
     """
     if not path.exists():
         return

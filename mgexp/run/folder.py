@@ -115,10 +115,7 @@ def default_run_dir(experiment: str, seed: int, is_smoke: bool) -> RunDir:
 
 
 def find_runs(root: Path) -> tuple[RunDir, ...]:
-    """Find every run folder at or below `root`, which is a folder with a config.yaml. Sort them by path.
-
-    Smoke runs are left out, unless `root` is their folder or one below it.
-    """
+    """Find every folder with a config.yaml at or below `root`, sorted. Leave out smoke runs below it."""
     configs = sorted(root.rglob(RunDir(root).config_yaml.name))
     runs = (config.parent for config in configs)
     return tuple(RunDir(run) for run in runs if SMOKE not in run.relative_to(root).parts)
@@ -183,9 +180,8 @@ def _locked(root: Path, *inside: Path) -> Iterator[None]:
             with TemporaryFile(dir=folder):
                 pass
         except OSError as error:
-            raise InputError(
-                [f"cannot write into the folder {folder}: {error.strerror}"]
-            ) from error
+            problem = f"cannot write into the folder {folder}: {error.strerror}"
+            raise InputError([problem]) from error
     with lock_file(root / "lock"):
         # This process now holds the lock, so the process that wrote these files has ended.
         for folder in folders:
@@ -197,8 +193,7 @@ def _locked(root: Path, *inside: Path) -> Iterator[None]:
 class LaunchDir(Folder):
     """The folder of one submission: pickles and logs of submitit, and how each job ended.
 
-    A folder is used only once. submitit names its files after job ids, and a new cluster starts with the same ids,
-    so submitit could read the results of an old job.
+    A folder is used only once, because job ids may come again, and submitit would read the results of an old job.
     """
 
     frozen_yaml = Inside("frozen.yaml")  # the configuration of a run that was submitted by itself
@@ -224,10 +219,7 @@ def new_launch_dir(launches: Path) -> LaunchDir:
 
 
 class SweepDir(Folder):
-    """The folder of a sweep: runs/<point>/<experiment>/seed<N> are its run folders.
-
-    A point is one choice of values, such as SOLVER.BASE_LR=0.1. Without a grid, its name is "all".
-    """
+    """The folder of a sweep: runs/<point>/<experiment>/seed<N> are its run folders."""
 
     sweep_json = Inside("sweep.json")  # the first working directory, and the names of all runs
     code = Inside("code")  # the frozen copy of the code

@@ -48,7 +48,7 @@ class StepRecord:
 class Progress:
     """A reporter of every ``log_period``-th step: its own record, and means over the steps since the last report.
 
-    ``path`` is metrics.jsonl on rank 0. It is None on other ranks, which report nothing. ``tell`` gets each line.
+    ``path`` is metrics.jsonl on rank 0, and None on other ranks. ``tell`` gets each line.
     """
 
     def __init__(

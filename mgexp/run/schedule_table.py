@@ -8,12 +8,6 @@ from mgexp.multigrid.phases import Phase
 from mgexp.multigrid.schedule import Schedule
 from mgexp.text import aligned
 
-# What a line below the table says about the order of shapes.
-ORDER_NOTES = {
-    "coarse_to_fine": (),
-    "random": ("the mini-batches of a phase come in another order in each turn of its cycle",),
-}
-
 
 def schedule_json(schedule: Schedule) -> dict[str, Any]:
     """Make the JSON of show_schedule.py. In epoch granularity, epochs are whole numbers."""
@@ -33,8 +27,7 @@ def schedule_json(schedule: Schedule) -> dict[str, Any]:
 def _shapes_json(schedule: Schedule) -> list[dict[str, Any]]:
     """List each shape once, the largest mini-batches first, with the ratio of its clips.
 
-    With ``exact_ratio`` a step would cost as much as one of the full shape. ``work`` is the cost of a step,
-    relative to that one. Both take the crop in whole pixels.
+    With ``exact_ratio`` a step would cost as much as one of the full shape. ``work``: its cost / that one.
     """
     recipe, cost = schedule.recipe, schedule.multigrid.clip_cost
     full = cost(recipe.frames, recipe.crop)
@@ -114,7 +107,8 @@ def schedule_table(schedule: Schedule) -> str:
         f"baseline {schedule.baseline_steps} steps: {schedule.step_saving:.2f}x fewer steps, "
         f"{schedule.flop_saving:.2f}x fewer {_unit(schedule)}"
     )
-    lines += ORDER_NOTES[schedule.multigrid.shape_order]
+    if schedule.multigrid.shape_order == "random":
+        lines.append("the mini-batches of a phase come in another order in each turn of its cycle")
     if any(phase.decay_factor != 1 for phase in schedule.phases):
         bases = [(phase.decay_factor, phase.cycle.base) for phase in schedule.phases]
         factors = [f"{factor:g} at {base.frames}x{base.crop}²" for factor, base in bases]

@@ -42,11 +42,7 @@ def numbers_of_result(result: Line) -> dict[str, float]:
 
 @dataclass
 class TensorBoard:
-    """A tracker that writes scalars and the configuration into ``folder``, as events for TensorBoard.
-
-    A start that resumes writes the recorded ``evaluations()`` again, because TensorBoard then drops everything
-    that an earlier start wrote for ``first_step`` and later.
-    """
+    """A tracker that writes scalars and the configuration into ``folder``, as events for TensorBoard."""
 
     folder: Path
     config: Mapping[str, Any]
@@ -62,6 +58,7 @@ class TensorBoard:
             # Markdown shows indented lines unchanged, as a block of code.
             lines = [f"    {line}" for line in simplejson.dumps(values, indent=2).splitlines()]
             self._writer.add_text(tag, "\n".join(lines), first_step)
+        # TensorBoard has dropped what an earlier start wrote for this step and later.
         for line in self.evaluations():
             if line["step"] >= first_step and not line["full_protocol"]:
                 self.evaluation(line)
@@ -99,10 +96,7 @@ class TensorBoard:
 
 @dataclass
 class WandbRun:
-    """A tracker that sends the run to W&B.
-
-    If a start did not reach a checkpoint, the next start is a new run at W&B, because it may have other settings.
-    """
+    """A tracker that sends the run to W&B."""
 
     run_dir: RunDir
     name: str
@@ -116,6 +110,7 @@ class WandbRun:
         import wandb
 
         file = self.run_dir.wandb_json
+        # A start without a checkpoint may have other settings than the one before it, so it is a new run at W&B.
         if first_step == 0 or not file.exists():
             write_json(file, {"id": uuid.uuid4().hex[:12]})
         # W&B gets only what this file sends: no code, no name of the machine, no list of packages. Nothing is sent
@@ -173,11 +168,7 @@ Tracker = TensorBoard | WandbRun
 
 
 class Trackers:
-    """All trackers of a run, by name. A tracker that fails is named in one warning and gets nothing more.
-
-    ``start`` comes before the first line; a run that resumes sends the lines after ``first_step`` steps again.
-    ``step`` takes a line of metrics.jsonl, and ``evaluation`` one of evaluations.jsonl.
-    """
+    """All trackers of a run, by name. A tracker that fails is named in one warning and gets nothing more."""
 
     def __init__(self, trackers: Mapping[str, Tracker] | None = None) -> None:
         self._trackers = dict(trackers or {})

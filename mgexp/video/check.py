@@ -57,7 +57,7 @@ ALIKE = 0.995
 class VideoCheck:
     """The result for one video: its ``kind`` (see KINDS) and the ``reason`` in words, which is empty if all is ok.
 
-    ``frames``: number of frames that were decoded, or of images without damage. ``fps`` and ``duration_seconds``
+    ``frames``: those that were decoded, or images without damage. ``fps`` and ``duration_seconds``
     come from the header. If the header has no duration, the times of the frames give it. ``width`` and ``height``:
     pixels of the first frame. A value of None is unknown. ``seconds``: how long the check took, 0 if its process
     died. ``mean_frame``: the grey values of the mean frame, 8 × 8 pixels as 128 hexadecimal digits, or "" if it is
@@ -152,10 +152,9 @@ class _Seen:
 
 
 def check_video(path: str, quick: bool) -> VideoCheck:
-    """Decode all frames of a video and judge it; with ``quick``, decode only its first and its last second.
+    """Decode all frames of a video and judge it. Raises nothing for a bad file.
 
-    Of a folder of images, ``quick`` decodes the first and the last. If a packet cannot be decoded,
-    continue with the next one. Raises nothing for a bad file.
+    With ``quick``, decode only its first and its last second, or the first and the last image of a folder.
     """
     start, state = time.perf_counter(), state_of(path)
     is_folder = os.path.isdir(path)  # noqa: PTH112 (240,000 videos)
@@ -283,10 +282,7 @@ def _centred(checks: Sequence[VideoCheck]) -> Any:
 
 
 def _decode_rest(container: Any, stream: Any, seen: _Seen, enough_ticks: float = math.inf) -> bool:
-    """Decode from the position of the container until ``enough_ticks`` after the start of the video.
-
-    Return True if a frame got so far, and False if the file ended first.
-    """
+    """Decode until ``enough_ticks`` after the start of the video; return False if the file ended first."""
     start = stream.start_time or 0
     try:
         for packet in container.demux(stream):
@@ -297,8 +293,7 @@ def _decode_rest(container: Any, stream: Any, seen: _Seen, enough_ticks: float =
                     seen.add(frame)
             except AV_ERRORS as error:
                 seen.add_damage(_words(error))
-            # The last packet is empty. It brings out the frames that the decoder held back, and
-            # then the file has ended, however late the last frame is.
+            # The last packet is empty and brings out the frames that the decoder held back.
             is_enough = seen.last_time is not None and seen.last_time - start >= enough_ticks
             if packet.size and is_enough:
                 return True

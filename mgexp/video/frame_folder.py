@@ -4,10 +4,8 @@ Images have no times, so all folders get one frame rate, DATA.FRAMES_FPS. The nu
 number of digits and any even distance, such as 5, 10, 15. Any text may stand before them, and parentheses around
 them. A folder has one series of images. Optical flow, which some tools put beside the images, is left out.
 
-Pillow decodes the images: torchvision's decoder will be removed, and PyAV takes a JPEG whose end is
-missing for a whole one. Measured on one core (Pillow 13, torchvision 0.29), milliseconds for an
-image: a colour JPEG of 340 x 256 pixels 0.62, with torchvision 0.43; a grey JPEG of 250 x 102 pixels
-0.22, with torchvision 0.11.
+Pillow decodes the images: torchvision's decoder will be removed, and PyAV takes a JPEG whose end is missing for a
+whole one.
 """
 
 from __future__ import annotations
@@ -120,10 +118,9 @@ def resized(picture: FramesArray, size: Size) -> FramesArray:
 
 
 class FrameFolder:
-    """An open folder of images; see ``mgexp.video.reader.Video``.
+    """An open folder of images. Image k is on display from k / ``fps`` to (k + 1) / ``fps`` seconds.
 
-    Image k is on display from k / ``fps`` seconds to (k + 1) / ``fps`` seconds. Raises VideoError
-    if the images are no sequence.
+    Raises VideoError if the images are no sequence.
     """
 
     def __init__(self, path: str, fps: float = DEFAULT_FRAMES_FPS) -> None:
@@ -144,11 +141,7 @@ class FrameFolder:
     def frames_at(
         self, times_seconds: Times, short_side: float | None = None, cut: Cut = whole
     ) -> Frames:
-        """Return the frames on display at these times; see ``Video``.
-
-        Images of a folder may differ in size. The clip then has the size of its first image, and every
-        image is resized to it, so that a region shows the same part of every image.
-        """
+        """See ``Video``. All images are resized to the size of the first one of the clip."""
         last = len(self.images) - 1
         places = [math.floor((time + TOLERANCE_SECONDS) * self.fps) for time in times_seconds]
         places = [min(max(0, place), last) for place in places]

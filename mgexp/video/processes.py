@@ -35,9 +35,8 @@ def map_in_processes(
     """Call ``make`` for each item in a pool, and yield the results in the order of the items.
 
     With ``num_processes`` 1 and no ``failure``, ``make`` runs in this process. ``failure`` gives the result of an
-    item whose call failed. Its error is TimeoutError after ``limit_seconds``, pebble's ProcessExpired if the
-    process died, or the error that ``make`` raised. Without ``failure`` these errors are raised here. Raises
-    BrokenProcessPool, a RuntimeError, if processes end before they get an item.
+    item whose call raised an error: TimeoutError after ``limit_seconds``, and pebble's ProcessExpired if the
+    process died. Raises BrokenProcessPool, a RuntimeError, if processes end before they get an item.
     """
     if num_processes == 1 and failure is None:
         yield from map(make, items)

@@ -1,8 +1,5 @@
 """Read the frames of a video file at given times, and decode no more than they need (PyAV, one thread).
 
-Multigrid training draws several times more clips per step than the baseline, so it waits for
-decoding first. These short cuts make decoding cheaper:
-
 - an mp4 is opened by its header alone, without decoding first frames to guess what it says (measured,
   PyAV 18, one core, H.264, 170 × 128 pixels: 0.14 instead of 0.54 ms);
 - only the groups of pictures (from one keyframe to the next) that hold wanted frames are decoded, each up
@@ -111,16 +108,12 @@ class PyavReader:
         return Frames(pixels, size)
 
     def _decode(self, times: Sequence[float]) -> Iterator[tuple[Any, Rows]]:
-        """Yield the frames at ``times``, each with its rows.
-
-        A short cut that fails late has already yielded some frames. Decoding from the start then yields
-        their rows again, which overwrite the first ones.
-        """
+        """Yield the frames at ``times``, each with its rows. Rows that come twice replace the first ones."""
         ticks = ticks_of(times, self._start, self._ticks_per_second)
         if not has_times_of_decoding(self._stream):
             with suppress(*AV_ERRORS):
-                is_complete = yield from self._decode_wanted(ticks)
-                if is_complete:
+                # A short cut that fails late has already yielded some frames.
+                if (yield from self._decode_wanted(ticks)):
                     return
         yield from self._decode_from_start(times)
 
@@ -215,8 +208,8 @@ def _opened_by_header(path: str) -> Any:
 def all_packets(path: str, what: str) -> Iterator[tuple[Any, Iterator[Any]]]:
     """Give the video stream of a file and all its packets from the start.
 
-    The last packet is empty: decoding it brings out the frames that the decoder holds back. Inside the context,
-    an error of PyAV becomes a VideoError that says ``what`` about the file. So does an incomplete packet.
+    The last packet is empty: decoding it brings out the frames that the decoder holds back. Raises VideoError,
+    which says ``what``, for an error of PyAV in the block and for an incomplete packet.
     """
 
     def sound(packets: Iterable[Any]) -> Iterator[Any]:

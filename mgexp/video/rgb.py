@@ -16,13 +16,9 @@ from mgexp.video.reader import FramesArray, Region, Size
 
 PLANAR_420 = ("yuv420p", "yuvj420p")
 """Formats of 8-bit 4:2:0: a sample is a byte, and four pixels share a sample of each of the two colours."""
-
-
 LEAST_CUT = 32_768
-"""A frame is cut only if so many of its pixels need not become RGB.
-
-Measured on one core of an EPYC, in microseconds a frame, cut and whole: 13 and 5 where 1,756 of 80 x 64 pixels are
-left out, 16 and 9 (9,216 of 170 x 128), 28 and 28 (36,864 of 340 x 256), 20 and 28 (61,440 of 340 x 256)."""
+"""A frame is cut only if so many of its pixels need not become RGB. Measured on one core of an EPYC: a cut takes
+as long as the whole frame where 36,864 of 340 x 256 pixels are left out."""
 
 
 def quarter_turns(degrees: float) -> int:
@@ -92,9 +88,7 @@ class RgbConverter:
     def _filtered(self, frame: Any) -> Any:
         """Convert a whole frame by ffmpeg's filters, if the scaler would give other pixels than ffmpeg.
 
-        The scaler has no fast path for these formats, and places their samples of colour elsewhere.
-        Measured against ffmpeg with 10-bit 4:2:0 (PyAV 18): the scaler was up to 90 grey levels off
-        at edges of colour, and 2 on average in a test card. The filters gave the same pixels.
+        Measured with 10-bit 4:2:0 (PyAV 18): the scaler was up to 90 grey levels off at edges of colour.
         """
         # A graph accepts frames of one format and size, so it is kept only as long as these stay the same.
         graph_input = (frame.format.name, frame.width, frame.height)

@@ -4,8 +4,7 @@
     <store>/manifest.jsonl          a line per video: its size, its time of change, its copies
     <store>/<short side>/<path>     a copy, an ordinary .mp4 file; <path> is the path below the root of the videos
 
-In a long-GOP file most frames refer to others, so reading a few frames costs nearly as much as reading many. In
-a copy every frame is coded by itself, and a small copy has few pixels. So the cost of loading follows frames ×
+In a copy every frame is coded by itself, and a small copy has few pixels. So the cost of loading follows frames ×
 pixels, as the cost of training does.
 """
 
@@ -54,8 +53,7 @@ class Copy:
 class Stamp:
     """The size and the time of last change of a file, which tell whether it has changed.
 
-    The size of a folder of images is that of all images together. Its time changes when an image is
-    added, removed or replaced by another file.
+    The size of a folder of images is that of all images together.
     """
 
     size_bytes: int
@@ -281,12 +279,10 @@ class StoreIndex:
 
 @dataclass(frozen=True)
 class _Copies:
-    """An open video with copies.
+    """An open video with copies. ``speed``: how much faster than in its copies the video plays.
 
-    Its size and duration come from the manifest, which has the size and the duration of the video
-    itself. So random draws are the same with a store and without one. (A folder of images of
-    several sizes is an exception: its size in the manifest is that of its first image.)
-    ``speed``: how much faster than in its copies the video plays.
+    The size and the duration are those of the video itself, so random draws are the same with and without a store.
+    (The size of a folder of images of several sizes is that of its first image.)
     """
 
     index: StoreIndex
@@ -326,13 +322,12 @@ def choose_level(
 ) -> int | None:
     """Choose the smallest level with a short side of ``needed`` pixels or more.
 
-    If there is none, choose the largest level if it is as large as the video. Otherwise return
-    None, which stands for the video itself. ``short_sides``: (level, pixels of the short side of
-    its copy), ascending. Copies have even sizes. So the largest copy of a video of an odd size is a
-    pixel smaller than the video, and counts as equally large.
+    If there is none, choose the largest level if it is as large as the video. Otherwise return None, which stands
+    for the video itself. ``short_sides``: (level, pixels of the short side of its copy), ascending.
     """
     for level, pixels in short_sides:
         if pixels >= needed:
             return level
     level, pixels = short_sides[-1]
+    # Copies have even sizes, so that of a video of an odd size is a pixel smaller.
     return level if pixels >= source_short_side - source_short_side % 2 else None

@@ -50,8 +50,7 @@ def encode_video(
 ) -> StoredVideo:
     """Write the copies of ``source``, the video at ``path`` in its root; each file appears whole or not at all.
 
-    Each copy has every frame that is displayed at some time, at the same time after the start. A variable frame
-    rate and the unit of time stay as they are. Raises VideoError where the video cannot be decoded to its end.
+    A variable frame rate and the unit of time stay. Raises VideoError if the video cannot be decoded to its end.
     """
     decoded = _decode_folder if source.is_dir() else _decode_file
     with decoded(str(source)) as (timed, tick_seconds, duration), ExitStack() as stack:
@@ -120,10 +119,9 @@ def _decode_folder(path: str) -> Iterator[tuple[Iterator[Timed], Fraction, float
 def _shots(path: str, timed: Iterable[Timed], end: int) -> Iterator[tuple[Any, int, int]]:
     """Yield each frame with its first tick on display, and the tick at which the next frame replaces it.
 
-    ``timed``: (frame, its tick). ``end``: the tick at which the video ends. Frames that are never on display are
-    left out. If several frames come before the start, or have the same timestamp, only the last of them is
-    displayed. The first frame is shown from the start, as ``Video.frames_at`` shows it. Raises VideoError if
-    timestamps go back.
+    ``end``: the tick at which the video ends. Of several frames before the start, or with one timestamp, only the
+    last is displayed. The first frame is shown from the start, as ``Video.frames_at`` shows it. Raises VideoError
+    if timestamps go back.
     """
     shown, since = None, 0
     for frame, start in timed:

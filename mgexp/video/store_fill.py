@@ -107,12 +107,10 @@ def fill_store(
 ) -> Filled:
     """Copy the videos at ``paths`` that are not in the store, or that have changed since they were copied.
 
-    Paths are relative to the root. Videos that failed are tried again. ``progress`` shows a bar on
-    a terminal. A video that takes longer than ``limit_seconds`` fails; 0 is no limit. A video that
-    ends the process of its decoder fails too. But without a limit, one process is this process.
-    Raises InputError if the folder holds something else, another process fills it, or a path is
-    outside the root. Raises OSError if the disk is full, and BrokenProcessPool if no process can start. The store
-    is whole then, and the next call goes on with the rest.
+    Paths are relative to the root. Videos that failed are tried again. A video that takes longer than
+    ``limit_seconds`` fails; 0 is no limit, and one process is then this process. Raises InputError if the folder
+    holds something else, another process fills it, or a path is outside the root. Raises OSError if the disk is
+    full, and BrokenProcessPool if no process can start. The next call then goes on with the rest.
     """
     _check_paths(order, paths)
     settings = {"version": VERSION, "codec": CODEC, "quantizer": order.quantizer}
@@ -123,8 +121,7 @@ def fill_store(
         # The settings come before the first copy: a later start refuses a folder of copies without settings.
         if not store.settings_json.exists():
             write_json(store.settings_json, settings)
-        # A killed process may have left half-written files and half a line. The manifest is
-        # written anew without this line, and without lines that later ones replaced.
+        # A killed process may have left half-written files and half a line.
         for leftover in store.root.rglob(".*.tmp"):
             # A folder of copies may have such a name too.
             if leftover.is_file():
@@ -263,10 +260,7 @@ def _check_settings(store: StoreDir, settings: dict[str, object]) -> None:
 def _levels_to_make(
     store: StoreDir, order: Order, path: str, known: dict[str, StoredVideo]
 ) -> tuple[int, ...]:
-    """Return the levels at which the store has no copy of the video as it is now, and forget its lost copies.
-
-    Raises OSError if the video has copies and cannot be read.
-    """
+    """Return the levels without a copy of the video as it is now, and forget its lost copies. Raises OSError."""
     video = known.get(path)
     if video is None or not video.levels:
         return order.levels
@@ -322,10 +316,9 @@ def sample_store(order: Order, paths: Sequence[str]) -> Sample:
 def disk_table(
     order: Order, paths: Sequence[str], sample: Sample, num_processes: int, free_bytes: int
 ) -> str:
-    """Estimate the bytes of each level and the time to encode all videos at ``paths``; warn if they do not fit.
+    """Estimate the bytes of each level and the time to encode all videos, in proportion to their bytes.
 
-    This assumes that copies need as many bytes, and as much time, per byte of their videos as in
-    the sample. Raises OSError if a video vanishes meanwhile.
+    Say if they do not fit into ``free_bytes``. Raises OSError if a video vanishes meanwhile.
     """
     source_bytes = sum(stamp_of(str(order.root / path)).size_bytes for path in paths)
     share = source_bytes / sum(video.stamp.size_bytes for video in sample.copied)
