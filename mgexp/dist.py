@@ -75,13 +75,13 @@ def device_problems(
     if device == "cuda" and not num_gpus:
         yield "DEVICE = cuda, but torch finds no GPU: see nvidia-smi"
     elif device != "cpu" and 0 < num_gpus < num_processes:
-        yield f"this machine has {num_gpus} of the {num_processes} GPUs that as many processes need"
+        yield f"{num_processes} processes need as many GPUs: there are {num_gpus}"
     # On a CPU torch would compile without graphs, and say nothing.
     elif compile_mode == "cuda_graphs" and (device == "cpu" or not num_gpus):
         yield "TRAIN.COMPILE = cuda_graphs, but the device is a CPU"
     # Source of the name: torch/_inductor/config.py, cpp.cxx.
     elif compile_mode != "off" and not num_gpus and not shutil.which(os.environ.get("CXX", "g++")):
-        yield f"TRAIN.COMPILE = {compile_mode}, but there is no C++ compiler g++, and CXX names none"
+        yield f"TRAIN.COMPILE = {compile_mode}, but there is no C++ compiler"
 
 
 @contextmanager

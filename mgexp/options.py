@@ -22,9 +22,7 @@ MAX_HELP_COLUMNS = 100
 FAILED = 1  # the system refused a file, as on a full disk
 BAD_INPUT = 2
 STOPPED = 4  # Ctrl-C
-OUTPUT_CLOSED = (
-    141  # nobody reads the output any more, as with `| head`; 128 + SIGPIPE, as shells say it
-)
+OUTPUT_CLOSED = 141  # nobody reads the output any more, as with `| head`: 128 + SIGPIPE
 
 
 class ToolParser(argparse.ArgumentParser):
@@ -131,7 +129,7 @@ def local_folder(text: str) -> Path:
         # Path("") is the working folder, and an empty text is mostly a variable of the shell that is not set.
         raise argparse.ArgumentTypeError("it is empty; name a folder, or . for this one")
     if "://" in text:
-        raise argparse.ArgumentTypeError(f"{text} is an address: give a folder of this machine")
+        raise argparse.ArgumentTypeError(f"{text} is an address, no folder")
     return Path(text)
 
 

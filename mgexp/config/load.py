@@ -67,7 +67,7 @@ def read_pairs(
     if len(texts) % 2:
         return {}, [f"KEY VALUE pairs: {shown(texts[-1])} has no value"]
     twice = [name for name, times in Counter(texts[::2]).items() if times > 1]
-    problems = [f"KEY VALUE pairs: {shown(name)} is given twice; give it once" for name in twice]
+    problems = [f"KEY VALUE pairs: {shown(name)} is given twice" for name in twice]
     # Values of text keys stay as they were typed. A folder may be called 2024_01, which Python and YAML read as a
     # number.
     pairs = zip(texts[::2], texts[1::2], strict=True)
@@ -103,7 +103,7 @@ def _nearest(name: str) -> str:
     near = list(dict.fromkeys([*last, *whole]))[:3]
     if near:
         return f"; nearest: {', '.join(near)}"
-    return "; run_net.py --list-keys prints all keys, and --import FILE.py adds custom ones"
+    return "; run_net.py --list-keys prints all keys"
 
 
 def config_of(values: Mapping[str, Any]) -> Config:

@@ -126,17 +126,15 @@ class Study:
             problems.append(f"target = {self.target:g}: it takes a percentage, more than 0")
         if self.since is None and self.seconds_since:
             # Such as 2026-11-26T02:05+00:00.
-            moment = "it takes a moment with its time zone"
-            problems.append(f"seconds_since = {self.seconds_since}: {moment}")
+            problems.append(f"seconds_since = {self.seconds_since}: it needs a time zone")
         if self.seconds_pairs < 1 or self.control_seeds < 1:
             problems.append("seconds_pairs and control_seeds take 1 or more")
         # Without this check, a study would end with a shorter baseline whose seconds are never known.
         for row in self.equal_seconds if not problems else ():
             num = min(self.num_seeds(row), self.num_seeds(self.baseline))
             if num < self.seconds_pairs:
-                pairs = f"{counted(num, 'pair')} with {self.baseline}"
-                least = f"less than seconds_pairs = {self.seconds_pairs}"
-                problems.append(f"equal_seconds names {row}, which has {pairs}, {least}")
+                pairs = f"{counted(num, 'pair')}, less than {self.seconds_pairs}"
+                problems.append(f"equal_seconds names {row}, which has {pairs}")
         return problems
 
     @cached_property
@@ -208,7 +206,7 @@ NEEDED = ("rows", "seeds", "margin")
 def read_study(folder: Path) -> Study:
     path = folder / STUDY_YAML
     if not is_file(path):
-        raise InputError([f"{path} does not exist: it has the rows, the seeds and the margin"])
+        raise InputError([f"{path} does not exist"])
     try:
         tree = parse_yaml(path.read_text(encoding="utf-8"))
         if not isinstance(tree, dict):

@@ -72,9 +72,7 @@ def convert(kind: Any, value: object) -> Any:  # noqa: ANN401 - an annotation, a
         return value
     plain: dict[Any, Callable[[object], Any]] = {int: _int, float: _float, str: _str}
     if kind not in plain:
-        raise ValueError(
-            f"has the type {kind}; keys have int, float, bool, str, Literal, or a tuple of these"
-        )
+        raise ValueError(f"has the type {kind}, which no key has")
     return plain[kind](value)
 
 

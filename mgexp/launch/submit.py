@@ -223,7 +223,7 @@ def to_local(
     submission, frozen = _frozen(run_dir, run, resources, code)
     local = to_this_machine(submission, frozen)
     number = local.job.job_id
-    say(f"process {number}, logs in {submission.launch.root}; to save and stop it: kill {number}")
+    say(f"process {number}, logs in {submission.launch.root}; to stop it: kill {number}")
     return local.wait()
 
 

@@ -190,7 +190,7 @@ def _conflicts(sweep: Sweep, run: SweepRun) -> list[str]:
     now = dict(flatten(sweep.options(run).read()))
     # The frozen YAML would also keep its value of a key that changes no result.
     return [
-        f"{key}: the sweep in {sweep.folder.root} has {old!r}, this call has {new!r}; {REMEDY}"
+        f"{key}: {sweep.folder.root} has {old!r}, this call {new!r}; {REMEDY}"
         for key, old, new in differing_keys(frozen, now, ignored=frozenset())
     ]
 
@@ -231,7 +231,7 @@ def age_of_code(folder: SweepDir) -> str:
     # Two trees with the same commit and uncommitted changes may differ.
     if frozen == now and not now.endswith("-dirty"):
         return ""
-    return f"This sweep uses the code of its first call, commit {frozen}. For the present code, {REMEDY}."
+    return f"This sweep uses the code of commit {frozen}. For the present code, {REMEDY}."
 
 
 def submit_array(

@@ -160,7 +160,7 @@ def loading_finding(
     needed = max(load.core_seconds_per_step(seconds) for load in phase_loads(schedule))
     step = MeanStep(step_seconds, needed, resources)
     text = (
-        f"a step takes {step.seconds:.3g} s with the most expensive loading and {step_seconds:.3g} s without; "
+        f"a step takes {step.seconds:.3g} s with loading and {step_seconds:.3g} s without; "
         f"{step.cores_needed:.1f} cores would keep up, and there are {num_cores()}"
     )
     values = {"cores": step.cores_needed}

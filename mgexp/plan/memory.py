@@ -84,7 +84,7 @@ def build_held_bytes(cfg: Config, model: nn.Module, num_processes: int = 1) -> i
 def memory_table(memory: Mapping[str, Any], num_processes: int) -> str:
     """Write the result of ``build_memory`` as a table for people."""
     shapes: Sequence[Mapping[str, int]] = memory["shapes"]
-    where = "of the process" if num_processes == 1 else f"of one of {num_processes} processes"
+    where = f"of one of {num_processes} processes" if num_processes > 1 else "of the process"
     held = memory["held_bytes"]
     rows = [("shape", "clips", "at once", "GiB of a step")]
     for shape in shapes:
@@ -95,8 +95,7 @@ def memory_table(memory: Mapping[str, Any], num_processes: int) -> str:
         [
             f"memory {where} in fp32, of which weights, gradients and optimizer hold {held / 2**30:.2f} GiB",
             aligned(rows),
-            "An estimate of what autograd keeps for the backward pass. The workspace of kernels comes on top, and",
-            "bf16 and fp16 keep less.",
-            "at once: TRAIN.MAX_CLIPS_PER_GPU cuts a mini-batch into parts that take less memory.",
+            "An estimate of what autograd keeps. The workspace of kernels comes on top.",
+            "at once: TRAIN.MAX_CLIPS_PER_GPU cuts a mini-batch into parts.",
         ]
     )

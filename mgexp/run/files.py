@@ -209,11 +209,8 @@ def lock_file(path: Path, busy: str = "", waits: bool = False) -> Iterator[None]
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 raise InputError([busy or f"{path.parent} is in use by {holder}"]) from error
             if text and _may_live(pid, host):
-                problem = (
-                    f"{path} names {holder}, and the file system cannot lock it ({error.strerror})"
-                )
-                remedy = "stop that process if it still runs, then remove the file"
-                raise InputError([f"{problem}: {remedy}"]) from error
+                problem = f"{path} names {holder}, and cannot be locked ({error.strerror})"
+                raise InputError([f"{problem}: remove it if that process has ended"]) from error
             LOGGER.warning("%s: cannot be locked (%s): do not run twice", path, error.strerror)
         else:
             # While this process waited, the holder may have released the lock, and emptied the file.

@@ -203,7 +203,7 @@ class Trackers:
                 # Perhaps the disk is full or the network is gone. Days of training must not end for a curve.
                 del self._trackers[name]
                 LOGGER.warning(
-                    "%s failed and gets no more lines of this run (%s: %s); the run folder has all",
+                    "%s failed and gets no more lines of this run (%s: %s)",
                     *(name, type(error).__name__, error),
                 )
 
@@ -218,10 +218,10 @@ def tracking_problems(uses_tensorboard: bool, wandb_mode: str | None) -> Iterato
         if not is_wanted:
             continue
         if importlib.util.find_spec(package) is None:
-            yield f"{package.upper()}.ENABLE = True needs the package {package}: pip install {package}"
+            yield f"{package.upper()}.ENABLE = True: pip install {package}"
         elif package == "wandb" and wandb_mode == "online":
             import wandb
 
             # Without an account W&B would ask for one in the middle of a start.
             if not wandb.login(prompt=False, verify=False):
-                yield "WANDB.MODE = online, but nobody is logged in at W&B: run `wandb login`"
+                yield "WANDB.MODE = online, but nobody is logged in: run `wandb login`"

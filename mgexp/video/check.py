@@ -25,7 +25,7 @@ from mgexp.video.store import stamp_of
 KINDS = {
     "ok": "decodes, nothing strange",
     "timestamps_not_monotonic": "decodes, but frames come out of the order of their times (still usable)",
-    "sizes_differ": "a folder of images of several sizes, which are resized to the first of a clip (still usable)",
+    "sizes_differ": "a folder of images of several sizes, resized to the first of a clip (still usable)",
     "missing": "there is no such file",
     "empty_file": "the file holds no byte",
     "open_fails": "the format is unknown, or the header is damaged",

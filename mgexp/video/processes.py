@@ -15,9 +15,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
-CANNOT_START = (
-    "its processes were killed at once, perhaps because memory was full: give fewer --processes"
-)
+CANNOT_START = "its processes were killed at once: perhaps give fewer --processes"
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -232,7 +232,7 @@ def _check_paths(order: Order, paths: Sequence[str]) -> None:
         # The copies of a.avi and of a.avi.mp4 would both be called a.avi.mp4.
         other = names.setdefault(copy_name(path), path)
         if other != path:
-            problems.append(f"{path} and {other} would have the same copy: rename one of them")
+            problems.append(f"{path} and {other} would have the same copy")
     if problems:
         raise InputError(problems)
 
