@@ -288,7 +288,7 @@ def stale_budgets(study: Study) -> list[str]:
     ]
 
 
-def _times(value: Any, factor: float) -> Any:  # noqa: ANN401 - a number, or a list of numbers
+def _times(value: Any, factor: float) -> Any:
     if isinstance(value, list):
         return [_times(item, factor) for item in value]
     return round(value * factor, 3)

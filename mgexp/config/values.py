@@ -36,12 +36,12 @@ BASES = EXPERIMENTS / "base"
 """The bases of the repository, which a ``_BASE_`` may name from anywhere."""
 
 
-def is_text(kind: Any) -> bool:  # noqa: ANN401 - an annotation
+def is_text(kind: Any) -> bool:
     """Return whether values of this type are text, which is never read as a number or as YAML."""
     return kind in {str, PathText} or isinstance((get_args(kind) or [None])[0], str)
 
 
-def convert(kind: Any, value: object) -> Any:  # noqa: ANN401 - an annotation, and a value of it
+def convert(kind: Any, value: object) -> Any:
     """Return ``value`` as an immutable value of the type ``kind``. Do not round or adjust it.
 
     For a Literal, the result has the type of the choices, but it may be another value than these.
@@ -140,7 +140,7 @@ class PlainLoader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """Refuse an alias such as ``*name``. With aliases, a few lines can stand for gigabytes."""
         if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()  # type: ignore[no-untyped-call]  # a gap of the stubs
+            event = self.peek_event()  # type: ignore[no-untyped-call]
             problem = f"aliases such as *{event.anchor} are not read; write the value out"
             raise yaml.composer.ComposerError(None, None, problem, event.start_mark)
         return super().compose_node(parent, index)

@@ -42,7 +42,7 @@ class Resources:
     gpus_per_node: int = 0
     cpus_per_task: int = 0  # 0: the loader workers plus the threads of a process
     minutes: int = DEFAULT_MINUTES
-    warning_seconds: int = DEFAULT_WARNING_SECONDS  # the job is warned so long before its limit
+    warning_seconds: int = DEFAULT_WARNING_SECONDS  # before the limit
     # Further options of sbatch and their values; True for an option that takes no value.
     sbatch: tuple[tuple[str, str | bool], ...] = ()
 

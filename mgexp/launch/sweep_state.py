@@ -36,7 +36,7 @@ class RunState:
     metric: str = ""
     score: float | None = None  # the last evaluation in percent
     error: str = ""  # the last line of the error
-    note: str = ""  # Slurm's reason why a queued job waits, or why the run stopped
+    note: str = ""  # why it waits or stopped
     job_id: str = ""
     log: str = ""
 

@@ -50,12 +50,12 @@ class Submission:
     """Runs with the same resources that are submitted together."""
 
     launch: LaunchDir
-    code: Path  # the folder of the frozen code, which may not exist yet
-    working_directory: Path  # where the tasks run, and find relative paths of the configuration
+    code: Path  # of the frozen code
+    working_directory: Path  # where relative paths lie
     resources: Resources
     name: str
     num_parallel: int = 1  # the most runs at a time
-    frozen_yaml: str = ""  # of a run that is submitted by itself; a sweep keeps those of its runs
+    frozen_yaml: str = ""  # of a run alone
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ class StepTimer:
             for start, computed, end in steps
         ]
 
-    def _now(self) -> Any:  # noqa: ANN401 - seconds, or an event of a GPU
+    def _now(self) -> Any:  # noqa: ANN401
         if not self._on_gpu:
             return time.perf_counter()
         # A GPU computes while Python continues. So events go into its queue, and are read later, all at once.

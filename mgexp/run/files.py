@@ -26,7 +26,7 @@ import simplejson
 from mgexp.errors import InputError
 
 LOGGER = logging.getLogger("mgexp")
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)  # a full disk, and a user whose share of it is used up
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)  # a full disk or quota
 # These return False for a name that is too long or unreadable. The methods of Path raise OSError for it.
 is_file, is_folder, is_there = os.path.isfile, os.path.isdir, os.path.exists
 
@@ -121,7 +121,7 @@ def short_path(path: Path) -> str:
 
 def is_listed(text: str) -> bool:
     """Tell whether a key names a list: a file or folder that exists, or a pattern of files."""
-    return bool(text and (is_there(text) or glob(text)))  # noqa: PTH207 (Path.glob fails for long names)
+    return bool(text and (is_there(text) or glob(text)))  # noqa: PTH207 (long names)
 
 
 def sha256_of(path: Path) -> str:

@@ -20,8 +20,6 @@ from mgexp.video.pyav import AV_ERRORS, header_duration
 from mgexp.video.reader import VideoError
 from mgexp.video.store import stamp_of
 
-# ruff: noqa: ANN401 (the objects of PyAV are untyped here)
-
 KINDS = {
     "ok": "decodes, nothing strange",
     "timestamps_not_monotonic": "decodes, but frames come out of the order of their times (still usable)",
@@ -157,14 +155,14 @@ def check_video(path: str, quick: bool) -> VideoCheck:
     With ``quick``, decode only its first and its last second, or the first and the last image of a folder.
     """
     start, state = time.perf_counter(), state_of(path)
-    is_folder = os.path.isdir(path)  # noqa: PTH112 (240,000 videos)
+    is_folder = os.path.isdir(path)
     check = _check_folder(path, quick) if is_folder else _check_file(path, quick)
     return replace(check, seconds=round(time.perf_counter() - start, 4), state=state)
 
 
 def _check_file(path: str, quick: bool) -> VideoCheck:
     try:
-        status = os.stat(path)  # noqa: PTH116 (paths are text everywhere in lists)
+        status = os.stat(path)
     # A path with a NUL character raises ValueError.
     except (OSError, ValueError) as error:
         return VideoCheck(path, "missing", _words(error))

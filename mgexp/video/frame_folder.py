@@ -47,7 +47,7 @@ def images_of(folder: str) -> tuple[str, ...]:
     Raises VideoError if there are none, if the numbers are not evenly spaced, or if there are several series.
     """
     try:
-        names = [name for name in os.listdir(folder) if is_image(name)]  # noqa: PTH208 (each clip)
+        names = [name for name in os.listdir(folder) if is_image(name)]
     except OSError as error:
         raise VideoError(folder, f"cannot be opened: {error.strerror}") from error
     numbered: list[tuple[int, str]] = []
@@ -86,7 +86,7 @@ def read_image(path: str) -> FramesArray:
     """
     try:
         # Python reads the file, because the time limit of a video can interrupt Python.
-        with open(path, "rb") as file:  # noqa: PTH123 (each frame)
+        with open(path, "rb") as file:
             data = BytesIO(file.read())
     except OSError as error:
         raise VideoError(path, f"cannot be read: {error.strerror}") from error
@@ -170,5 +170,5 @@ class FilesAndFolders:
     frames_fps: float = DEFAULT_FRAMES_FPS
 
     def __call__(self, path: str) -> FrameFolder | PyavReader:
-        is_folder = os.path.isdir(path)  # noqa: PTH112 (each clip)
+        is_folder = os.path.isdir(path)
         return FrameFolder(path, self.frames_fps) if is_folder else PyavReader(path)

@@ -29,7 +29,7 @@ class Root:
         If the folder is a link, both its names lead to the same path. Links inside it are not followed.
         """
         # normpath removes "..", so that a name such as ../other/a.mp4 is seen to lie outside.
-        path = os.path.normpath(os.path.join(self.folder, name))  # noqa: PTH118 (240,000 lines)
+        path = os.path.normpath(os.path.join(self.folder, name))
         if path.startswith(self._inside):
             return self._inside[0] + self.name(path)
         return path if self.allow_outside else None

@@ -49,7 +49,8 @@ def map_in_processes(
     try:
         try:
             futures = [pool.schedule(make, (item,), timeout=limit_seconds) for item in items]
-        except RuntimeError as error:  # all that pebble says if processes cannot start
+        # This is all that pebble says if processes cannot start.
+        except RuntimeError as error:
             raise BrokenProcessPool from error
         for item, future in zip(items, futures, strict=True):
             try:

@@ -27,8 +27,6 @@ import numpy as np
 from mgexp.video.reader import TOLERANCE_SECONDS, Cut, Frames, Times, VideoError, whole
 from mgexp.video.rgb import RgbConverter, displayed_size, quarter_turns
 
-# ruff: noqa: ANN401 (the objects of PyAV are untyped here)
-
 _HEADER_ONLY: Any = {"format": "mp4", "options": {"skip_frame": "all", "probesize": "32"}}
 """Options that open an mp4 without probing. Its header already tells codec, size, times and duration."""
 AV_ERRORS = (av.FFmpegError, ValueError, RuntimeError)

@@ -12,8 +12,6 @@ from av.video.reformatter import VideoReformatter
 
 from mgexp.video.reader import FramesArray, Region, Size
 
-# ruff: noqa: ANN401 (the objects of PyAV are untyped here)
-
 PLANAR_420 = ("yuv420p", "yuvj420p")
 """Formats of 8-bit 4:2:0: a sample is a byte, and four pixels share a sample of each of the two colours."""
 LEAST_CUT = 32_768

@@ -155,7 +155,7 @@ class StoreDir(Folder):
     def copied(self) -> dict[str, CopiedVideo]:
         """Read the videos with copies, by path. Raises InputError like ``videos``."""
         manifest = self.manifest_jsonl
-        status = os.stat(manifest) if is_file(manifest) else None  # noqa: PTH116 (as below)
+        status = os.stat(manifest) if is_file(manifest) else None
         return self._copied_at(status and (status.st_mtime_ns, status.st_size))
 
     # Lists and the index of a start ask for them, and reading a large manifest takes seconds.
@@ -210,7 +210,7 @@ def distinct_levels(height: int, width: int, levels: tuple[int, ...]) -> tuple[i
 
 def stamp_of(path: str) -> Stamp:
     """Read size and time of last change of a video. Raises OSError."""
-    status = os.stat(path)  # noqa: PTH116 (240,000 videos)
+    status = os.stat(path)
     if not stat.S_ISDIR(status.st_mode):
         return Stamp(status.st_size, status.st_mtime_ns)
     with os.scandir(path) as entries:
@@ -220,7 +220,7 @@ def stamp_of(path: str) -> Stamp:
 
 def is_gone(path: str) -> bool:
     try:
-        os.stat(path)  # noqa: PTH116 (paths are text in lists)
+        os.stat(path)
     except OSError as error:
         return isinstance(error, GONE)
     return False
@@ -257,7 +257,7 @@ class StoreIndex:
             return None
         # This is asked at each opening, because a video that was replaced must not be read from old copies.
         try:
-            status = os.stat(path)  # noqa: PTH116 (called for each clip)
+            status = os.stat(path)
         except GONE:
             return entry
         except OSError:
@@ -272,7 +272,7 @@ class StoreIndex:
         entry = self.entry(path)
         if entry is None:
             return self.open_file(path)
-        is_folder = entry.is_folder or os.path.isdir(path)  # noqa: PTH112 (for each clip)
+        is_folder = entry.is_folder or os.path.isdir(path)
         speed = self.folder_speed if is_folder else 1.0
         return nullcontext(_Copies(self, path, entry, speed))
 
@@ -305,7 +305,7 @@ class _Copies:
         if short_side is not None:
             level = choose_level(self.entry.short_sides, min(size), short_side)
         if level is None:
-            if not os.path.exists(self.path):  # noqa: PTH110 (called for each clip)
+            if not os.path.exists(self.path):
                 problem = "is gone, and its copies have fewer pixels than this clip needs"
                 raise VideoError(self.path, problem)
             with self.index.open_file(self.path) as video:

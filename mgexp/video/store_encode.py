@@ -23,8 +23,6 @@ from mgexp.video.reader import DEFAULT_FRAMES_FPS, Size, VideoError
 from mgexp.video.rgb import displayed_size, quarter_turns
 from mgexp.video.store import Copy, Stamp, StoreDir, StoredVideo, distinct_levels, level_size
 
-# ruff: noqa: ANN401 (the objects of PyAV are untyped here)
-
 CODEC = "mpeg2video"
 """MPEG-2, because it decodes fast. Measured against x264 (every frame a keyframe, tune fastdecode), eight videos
 of 340 x 256 pixels: files of the same size and PSNR take half as long to decode."""
