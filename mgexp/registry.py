@@ -67,10 +67,7 @@ def imported() -> tuple[OwnFile, ...]:
 
 
 def import_file(path: Path, digest: str = "") -> OwnFile:
-    """Run a Python file, once in a process, so that it registers what it defines.
-
-    Raises InputError if it cannot be run, or has changed since it was imported here, or elsewhere with ``digest``.
-    """
+    """Run a Python file once, so that it registers what it defines. Raises InputError if it fails or changed."""
     path = path.resolve()
     try:
         file = OwnFile(path, hashlib.sha256(path.read_bytes()).hexdigest())

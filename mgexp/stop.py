@@ -38,10 +38,7 @@ class Interrupted(BaseException):
 
 
 class StopRequest:
-    """A record of the signals that came. A second Ctrl-C ends the process at once, without saving.
-
-    A signal of ``only_save`` sets ``should_save``: the run saves, sets it to False and continues.
-    """
+    """A record of the signals that came. After one of ``only_save`` the run saves and continues."""
 
     def __init__(self, only_save: Collection[int] = ()) -> None:
         self.signal_name: str | None = None
@@ -116,6 +113,7 @@ class StopRequest:
             self.signal_name = signal.Signals(number).name
             if self._is_at_once:
                 self.check()
+        # A second Ctrl-C ends the process without saving.
         elif number == signal.SIGINT and now - first > ONE_CTRL_C_SECONDS:
             # SIG_DFL ends the process at once. Python's own handler would raise KeyboardInterrupt, and then
             # `finally` blocks would run.

@@ -1,7 +1,4 @@
-"""Import torchvision together with torch, or say in one message what is wrong with the two.
-
-``python -m mgexp.wheels`` checks an installation.
-"""
+"""Import torchvision and torch, or say what is wrong (``python -m mgexp.wheels`` checks it)."""
 
 from __future__ import annotations
 

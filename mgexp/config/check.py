@@ -58,10 +58,7 @@ def _unread_problems(cfg: Config) -> Iterator[str]:
 
 
 def _unread(key: str, value: object, deciding: str) -> Iterator[str]:
-    """Yield a problem if ``key``, which is not read, has another value than its default.
-
-    People would believe that the value had an effect.
-    """
+    """Yield a problem if ``key``, which is not read, has a value: people would believe in its effect."""
     default = BY_NAME[key].default
     if value != default:
         given, usual = as_lists(value), as_lists(default)

@@ -517,13 +517,10 @@ def add_section(name: str, section: type) -> None:
 
     Raises ValueError for a name that is taken or not in capitals, or for another class.
     """
-    if not (name.isidentifier() and name.isupper()):
+    if not name.isupper():
         raise ValueError(f"{name} is no name of a section: it takes capitals, such as MY_MODEL")
     if hasattr(_trees[-1], name):
-        raise ValueError(f"there is a section {name} already: choose another name")
-    is_frozen = dataclasses.is_dataclass(section) and section.__dataclass_params__.frozen  # type: ignore[attr-defined]
-    if not is_frozen or not all("legal" in key.metadata for key in dataclasses.fields(section)):
-        raise ValueError(f"{section.__name__} is no frozen dataclass with fields made by own()")
+        raise ValueError(f"there is a section {name} already")
     for key in (added := list(_keys(section, f"{name}."))):
         try:
             key.read(key.default)

@@ -214,10 +214,7 @@ def to_local(
     say: Callable[[str], None],
     code: Path | None = None,
 ) -> Outcome:
-    """Run in background processes of this machine, show the log and wait. Raises InputError for bad input.
-
-    ``code`` is the folder of a frozen copy of the code, which is made if it does not exist.
-    """
+    """Run in background processes with the frozen ``code``, and wait. Raises InputError for bad input."""
     problems = [*problems, *local_problems(resources)]
     run_dir = check_submission(run, resources, True, problems)
     submission, frozen = _frozen(run_dir, run, resources, code)

@@ -238,7 +238,8 @@ def submit_array(
     sweep: Sweep, runs: Sequence[SweepRun], resources: Resources, num_parallel: int
 ) -> list[str]:
     """Submit ``runs`` to Slurm as one array, at most ``num_parallel`` at a time. Return their job ids."""
-    _end_torn_line(sweep.folder)
+    # Only before the first line of a call: `cancel` appends lines while the runs of the call start.
+    cut_jsonl(sweep.folder.submissions_jsonl)
     submission = sweep.submission(resources, num_parallel)
     # Jobs that are not noted could neither be cancelled nor be told from missing ones.
     with ignoring(signal.SIGINT):
@@ -256,11 +257,8 @@ def run_on_this_machine(
     shows_log: bool,
     say: Callable[[str], None],
 ) -> Outcome:
-    """Run all, ``num_parallel`` at a time, and wait. Return the worst outcome, which is the sweep's exit code.
-
-    After Ctrl-C, or after `sweep.py cancel`, no further run starts, and the active runs save and end.
-    """
-    _end_torn_line(sweep.folder)
+    """Run all, ``num_parallel`` at a time, until they end or are cancelled. Return the worst outcome."""
+    cut_jsonl(sweep.folder.submissions_jsonl)
     # Threads of two runs on the same cores wait for each other, and both runs take more than twice the time. So
     # each run inherits its share of threads.
     if num_parallel > 1:
@@ -323,12 +321,6 @@ def cancel(folder: SweepDir) -> list[str]:
             stop(line["job_id"], LaunchDir(folder.root / line["launch"]))
         append_jsonl(folder.submissions_jsonl, {**line, "cancelled": True})
     return [run.name for run in active]
-
-
-def _end_torn_line(folder: SweepDir) -> None:
-    """Remove a line of submissions that a kill left torn. A new line after it would be lost."""
-    # Only before the first line of a call: `cancel` appends lines while the runs of the call start.
-    cut_jsonl(folder.submissions_jsonl, lambda _: True)
 
 
 def _note(folder: SweepDir, jobs: Mapping[str, str], launcher: str, launch: LaunchDir) -> None:

@@ -72,10 +72,7 @@ def build_row_findings(cfg: Config, schedule: Schedule) -> Iterator[Finding]:
 
 
 def time_gradients(way: TrainingStep, shapes: Sequence[StepShape]) -> dict[StepShape, float]:
-    """Time forward and backward once at each size (frames and crop), after a step that is not timed.
-
-    Raises TrainingError if the memory does not suffice for a shape.
-    """
+    """Time forward and backward at each size, after a warm-up. Raises TrainingError for lack of memory."""
     device, seconds = way.data.device, {}
     for shape in {(s.frames, s.crop): s for s in shapes}.values():
         used, train = shape, way.gradients

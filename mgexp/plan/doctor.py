@@ -1,8 +1,4 @@
-"""Check an installation and a machine: one finding for each part, with a remedy where the part is not in order.
-
-This module imports neither torchvision nor a decoder at the top, because tools/doctor.py must also run where those
-are broken.
-"""
+"""Check an installation and a machine. Import no torchvision and no decoder here: they may be broken."""
 
 from __future__ import annotations
 

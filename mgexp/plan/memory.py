@@ -57,10 +57,7 @@ def build_clips_at_once(cfg: Config, model: nn.Module, step: StepShape) -> int:
 
 
 def build_held_bytes(cfg: Config, model: nn.Module, num_processes: int = 1) -> int:
-    """Count the bytes of the weights, their average, the gradients and the optimizer's state of a process.
-
-    The optimizer takes one step on a copy of ``model`` without memory. Raises InputError if it cannot.
-    """
+    """Count the bytes that a process holds. Raises InputError if the optimizer cannot step without memory."""
     clone = copy.deepcopy(model).to("meta")
     weights = sum(tensor.nbytes for tensor in (*clone.parameters(), *clone.buffers()))
     optimizer, gradients = build_optimizer(cfg, clone), 0

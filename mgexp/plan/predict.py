@@ -22,10 +22,7 @@ from mgexp.plan.timing import TimedSteps
 
 @dataclass(frozen=True)
 class Resources:
-    """The loader workers of one process, and the cores that the process and its workers share.
-
-    ``busy_cores``: cores that a step keeps busy; 0 if it runs on a GPU.
-    """
+    """The workers of a process, the cores of both, and the cores that a step keeps busy (0 on a GPU)."""
 
     num_workers: int
     num_cores: int

@@ -47,10 +47,7 @@ class RowSchedule:
 
 
 def build_known_schedule(cfg: Config, num_videos: int | None = None) -> Schedule | None:
-    """Build the schedule over so many training videos, by default those of the list or of DATA.NUM_VIDEOS.
-
-    Return None if their number is unknown. Raises InputError for an impossible schedule.
-    """
+    """Build the schedule for ``num_videos``, or those of the row; None if unknown. Raises InputError."""
     num, problems = build_num_videos(cfg, num_videos)
     return None if problems else build_row_schedule(cfg, num)
 

@@ -82,10 +82,7 @@ class TimedSteps:
         return float(np.quantile(self.seconds, 0.9))
 
     def ratios_to(self, other: TimedSteps) -> list[float]:
-        """Divide the seconds by the seconds of ``other``, repeat by repeat.
-
-        The two steps of a repeat were timed close together, so what disturbs one disturbs both.
-        """
+        """Divide the seconds by those of ``other``, which were timed close to them, repeat by repeat."""
         return [own / its for own, its in zip(self.seconds, other.seconds, strict=True)]
 
 

@@ -60,10 +60,7 @@ class Clock:
 
 
 def seconds_since_process_start(stat: Path = Path("/proc/self/stat")) -> float:
-    """Return the seconds since this process started, to 0.01 s; 0 on other systems than Linux.
-
-    So the seconds of imports count too.
-    """
+    """Return the seconds since this process started, imports included; 0 on other systems than Linux."""
     if not stat.exists():
         return 0.0
     # Field 22 is the start in ticks since the machine started. Field 2, the name, may contain spaces and brackets,

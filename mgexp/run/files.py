@@ -1,7 +1,4 @@
-"""Write and read files so that a kill at any moment leaves the old content or the new one.
-
-A file of lines grows, and a kill tears at most its last line.
-"""
+"""Write and read files so that a kill leaves the old content or the new one, or tears a last line."""
 
 from __future__ import annotations
 
@@ -161,10 +158,7 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
 
 
 def iter_jsonl(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of a file of lines. Yield none if there is no file yet.
-
-    A torn last line is left out. Raises InputError if any other line is not JSON.
-    """
+    """Yield the records, without a torn last line. Raises InputError if another line is not JSON."""
     if not path.exists():
         return
     # The part after the last newline is "" in a whole file. After a kill it is the torn line.
@@ -179,7 +173,7 @@ def iter_jsonl(path: Path) -> Iterator[dict[str, Any]]:
         yield record
 
 
-def cut_jsonl(path: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
+def cut_jsonl(path: Path, keep: Callable[[dict[str, Any]], bool] = bool) -> None:
     """Remove a torn last line, and every record for which `keep` returns False. Replace the file atomically."""
     kept = (json_line(record) for record in read_jsonl(path) if keep(record))
     atomic_write_text(path, "".join(kept))

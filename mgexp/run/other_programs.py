@@ -1,7 +1,4 @@
-"""Measure how many of this process's cores other programs keep busy, from Linux's /proc.
-
-Time that other virtual machines take from ours ("steal") counts too, because it slows a run in the same way.
-"""
+"""Measure how many of our cores other programs and virtual machines ("steal") keep busy, from Linux's /proc."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Weights at an address: copied once into a cache, and checked by their SHA-256.
-
-An address begins with http:// or https://, or with the prefix of a handler of iopath that a custom file registers
-(docs/weights.md).
-"""
+"""Weights at an address of the web, or of a handler of iopath (docs/weights.md): copied once, and checked."""
 
 from __future__ import annotations
 

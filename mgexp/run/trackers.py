@@ -1,7 +1,4 @@
-"""Send the lines of a run to TensorBoard and W&B as the run writes them.
-
-The run folder holds everything. So a tracker that fails causes one warning, and the run continues without it.
-"""
+"""Send the lines of a run to TensorBoard and W&B. If one fails, the run continues without it."""
 
 from __future__ import annotations
 

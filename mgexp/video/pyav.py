@@ -37,10 +37,7 @@ Rows = Sequence[int]
 
 
 class PyavReader:
-    """An open video file; see ``mgexp.video.reader.Video``. As a context manager it closes the file on leaving.
-
-    Raises VideoError if the file cannot be opened.
-    """
+    """An open video file; see ``mgexp.video.reader.Video``. Raises VideoError if it cannot be opened."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -136,10 +133,7 @@ class PyavReader:
         return not rows
 
     def _packets_between(self, first_tick: int, last_tick: int) -> list[Any]:
-        """Return the packets, in decoding order, that hold the frames on display between two ticks.
-
-        They begin with a keyframe, and end with the last packet that can be on display at ``last_tick``.
-        """
+        """Return the packets, from a keyframe on, that hold the frames on display between two ticks."""
         # Some formats search by decoding time, which is a little earlier than display time. If the
         # search lands after ``first_tick``, a second search starts a second earlier.
         for margin_seconds in (0, 1):
@@ -269,10 +263,7 @@ def plan_runs(pts: Sequence[int], keys: Sequence[int], targets: Iterable[int]) -
 
 
 def rows_by_pts(packets: Sequence[Any], ticks: Sequence[int]) -> dict[int, list[int]] | None:
-    """Find the packet on display at each of ``ticks``: map its time to the indices of these ticks.
-
-    Return None if the times of the packets leave any doubt.
-    """
+    """Map the time of the packet on display to the indices of its ``ticks``; None if there is any doubt."""
     pts = [packet.pts for packet in packets]
     if None in pts or len(set(pts)) < len(pts) or any(packet.is_corrupt for packet in packets):
         return None

@@ -58,10 +58,7 @@ class Region:
         return slice(self.left, self.left + self.width)
 
     def on(self, size: Size, copy_size: Size) -> Region:
-        """Return the same part of a copy of ``copy_size``. This region is in pixels of a picture of ``size``.
-
-        The edges are rounded to whole pixels of the copy. The result has at least one pixel.
-        """
+        """Return the same part, at least a pixel, of a copy of ``copy_size`` of this picture of ``size``."""
         tall, wide = copy_size[0] / size[0], copy_size[1] / size[1]
         # A region of less than a pixel may round to the edge behind the last one.
         top = min(copy_size[0] - 1, round(self.top * tall))

@@ -20,10 +20,7 @@ as long as the whole frame where 36,864 of 340 x 256 pixels are left out."""
 
 
 def quarter_turns(degrees: float) -> int:
-    """Return the counterclockwise quarter turns nearest to an angle in [-180, 180]; 0 for any other number.
-
-    FFmpeg gives a number far outside for a display matrix that is no rotation.
-    """
+    """Return the counterclockwise quarter turns nearest to an angle; 0 for no rotation (FFmpeg: far outside)."""
     if not abs(degrees) <= 180:
         return 0
     turns = int((abs(degrees) + 45) // 90)
@@ -37,11 +34,7 @@ def displayed_size(frame: Any) -> Size:
 
 
 class RgbConverter:
-    """A converter of regions of frames to RGB (h, w, 3), with the pixels that ffmpeg gives, in one thread.
-
-    A region is in pixels of the frame as it is stored, before it is turned. The result is valid
-    until the next call.
-    """
+    """A converter of regions of frames, as stored, to RGB (h, w, 3), which is valid until the next call."""
 
     def __init__(self) -> None:
         self._scaler = VideoReformatter()

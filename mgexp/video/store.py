@@ -51,10 +51,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """The size and the time of last change of a file, which tell whether it has changed.
-
-    The size of a folder of images is that of all images together.
-    """
+    """The size (of a folder: of its images) and the time of last change, which tell whether it changed."""
 
     size_bytes: int
     mtime_ns: int
@@ -135,10 +132,7 @@ class StoreDir(Folder):
         return self.root / str(level) / copy_name(path)
 
     def videos(self) -> Iterator[StoredVideo]:
-        """Read the manifest. Raises InputError if there is no store, or if a line is not of a store.
-
-        A video that was copied again has a new line at the end, which replaces its earlier lines.
-        """
+        """Read the manifest, of which the last line of a video counts. Raises InputError if it is none."""
         if not is_file(self.settings_json):
             raise InputError([f"{self.root} is no clip store, it has no {self.settings_json.name}"])
         # Nothing of the settings is needed here, but a damaged file must not pass for a store.
@@ -248,10 +242,7 @@ class StoreIndex:
         self._copied = store.copied()
 
     def entry(self, path: str) -> CopiedVideo | None:
-        """Return the line of the video at the absolute ``path``; None if there is none, or the video changed.
-
-        A video that is gone, perhaps because only the store was moved to this machine, counts as unchanged.
-        """
+        """Return what the store has of ``path``; None if the video changed. One that is gone has not."""
         entry = self._copied.get(self.root.name(path))
         if entry is None:
             return None
@@ -297,10 +288,7 @@ class _Copies:
     def frames_at(
         self, times_seconds: Times, short_side: float | None = None, cut: Cut = whole
     ) -> Frames:
-        """Take the frames from the smallest copy that is sharp enough; ``cut`` gets the size of the video.
-
-        Raises VideoError if that copy is missing or damaged.
-        """
+        """Take the frames from the smallest copy that is sharp enough. Raises VideoError if it is damaged."""
         size, level = self.entry.size, None
         if short_side is not None:
             level = choose_level(self.entry.short_sides, min(size), short_side)

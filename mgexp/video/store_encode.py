@@ -1,7 +1,4 @@
-"""Put one video into a store: decode it once, and encode it at every level.
-
-In a copy, every frame is coded by itself, and has the time that it has in the video.
-"""
+"""Put one video into a store: decode it once, and encode it at every level with the same times."""
 
 from __future__ import annotations
 

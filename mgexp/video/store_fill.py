@@ -87,10 +87,7 @@ Lacking = tuple[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Filled:
-    """The result of ``fill_store``: how many videos it copied, and how many it kept as they were.
-
-    ``failures``: each video that lacks a copy, and the reason.
-    """
+    """How many videos were copied and kept, and (video, reason) of each that lacks a copy."""
 
     num_copied: int
     num_kept: int
@@ -298,10 +295,7 @@ class Sample:
 
 
 def sample_store(order: Order, paths: Sequence[str]) -> Sample:
-    """Copy evenly spaced videos into a temporary folder, and delete it.
-
-    Raises InputError if none of them can be copied, and OSError if the temporary folder is full.
-    """
+    """Copy evenly spaced videos into a temporary folder. Raises InputError if none can be copied."""
     with tempfile.TemporaryDirectory(prefix="store_plan_") as folder:
         store, chosen = StoreDir(Path(folder)), evenly_spaced(paths, NUM_SAMPLED)
         start = time.perf_counter()
