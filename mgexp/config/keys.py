@@ -167,7 +167,7 @@ class DataKeys:
 
     FORMAT: Literal["list", "rawframes", "kinetics", "ssv2", "charades", "ucf101", "hmdb51", "folders"] = own(
         "list", "'path label' lines, MMAction2's 'path num_frames label', the official files, or folders by class")
-    TRAIN_LIST: PathText = own("", "list of training videos (hmdb51: DIR/*_test_split1.txt)")
+    TRAIN_LIST: PathText = own("", "list of training videos (hmdb51: DIR/*_test_split1.txt; folders: DIR)")
     VAL_LIST: PathText = own("", "list of validation videos, in the same format")
     FRAMES_FPS: float = own(30.0, "frames per second of folders of numbered images", POSITIVE)
     NUM_FOLDS: int = own(
@@ -258,8 +258,8 @@ class ModelKeys:
     DROPOUT_RATE: float = key(0.5, "dropout before the classifier", SHARE)
     FC_INIT_STD: float = key(0.01, "standard deviation of the classifier's first weights", POSITIVE)
     FREEZE: int = own(
-        0, "first blocks, and all before them, that stay as in TRAIN.INIT_WEIGHTS; -1: all but the classifier",
-        between(-1, 1000))
+        0, "first blocks, and all before them, that stay as in TRAIN.INIT_WEIGHTS; -1: all but the classifier. "
+        "FLOPs count a backward pass for them too", between(-1, 1000))
 
 
 @dataclass(frozen=True)

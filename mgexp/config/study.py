@@ -118,17 +118,18 @@ class Study:
         missing = [name for name in names if not {name, OTHERS} & self.seeds.keys()]
         if missing:
             problems.append(f"seeds has no number for {', '.join(missing)}")
-        if not all(1 <= number <= MAX_SEEDS for number in self.seeds.values()):
-            problems.append(f"seeds = {dict(self.seeds)}: a number of seeds is 1 to {MAX_SEEDS}")
-        if self.margin <= 0:
-            problems.append(f"margin = {self.margin:g}: it takes points, more than 0")
-        if self.target is not None and not 0 < self.target <= 100:
-            problems.append(f"target = {self.target:g}: it takes a percentage, more than 0")
-        if self.since is None and self.seconds_since:
-            # Such as 2026-11-26T02:05+00:00.
-            problems.append(f"seconds_since = {self.seconds_since}: it needs a time zone")
-        if self.seconds_pairs < 1 or self.control_seeds < 1:
-            problems.append("seconds_pairs and control_seeds take 1 or more")
+        is_legal = {
+            "seeds": all(1 <= number <= MAX_SEEDS for number in self.seeds.values()),
+            "margin": self.margin > 0,
+            "target": self.target is None or 0 < self.target <= 100,
+            # Such as 2026-11-26T02:05+00:00, with a time zone.
+            "seconds_since": not self.seconds_since or self.since is not None,
+            "seconds_pairs": self.seconds_pairs >= 1,
+            "control_seeds": self.control_seeds >= 1,
+        }
+        problems += [
+            f"{key} = {getattr(self, key)} is not allowed" for key in is_legal if not is_legal[key]
+        ]
         # Without this check, a study would end with a shorter baseline whose seconds are never known.
         for row in self.equal_seconds if not problems else ():
             num = min(self.num_seeds(row), self.num_seeds(self.baseline))

@@ -199,10 +199,7 @@ class Trackers:
             except Exception as error:
                 # Perhaps the disk is full or the network is gone. Days of training must not end for a curve.
                 del self._trackers[name]
-                LOGGER.warning(
-                    "%s failed and gets no more lines of this run (%s: %s)",
-                    *(name, type(error).__name__, error),
-                )
+                LOGGER.warning("%s failed and gets no more lines of this run: %r", name, error)
 
 
 NOBODY = Trackers()
