@@ -137,7 +137,7 @@ def local_problems(resources: Resources, num_runs: int = 1) -> Iterator[str]:
     wanted, there = num_runs * resources.gpus_per_node, num_gpus()
     if wanted > there:
         given = f"--gpus-per-node {resources.gpus_per_node}"
-        yield f"{given}: {num_runs} at a time need {wanted}, there are {there}"
+        yield f"{given}: {wanted} are needed at a time, and there are {there}"
 
 
 def minutes_of(text: str) -> int:

@@ -8,6 +8,12 @@ from mgexp.multigrid.phases import Phase
 from mgexp.multigrid.schedule import Schedule
 from mgexp.text import aligned
 
+# What a line below the table says about the order of shapes.
+ORDER_NOTES = {
+    "coarse_to_fine": (),
+    "random": ("the mini-batches of a phase come in another order in each turn of its cycle",),
+}
+
 
 def schedule_json(schedule: Schedule) -> dict[str, Any]:
     """Make the JSON of show_schedule.py. In epoch granularity, epochs are whole numbers."""
@@ -107,8 +113,7 @@ def schedule_table(schedule: Schedule) -> str:
         f"baseline {schedule.baseline_steps} steps: {schedule.step_saving:.2f}x fewer steps, "
         f"{schedule.flop_saving:.2f}x fewer {_unit(schedule)}"
     )
-    if schedule.multigrid.shape_order == "random":
-        lines.append("the mini-batches of a phase come in another order in each turn of its cycle")
+    lines += ORDER_NOTES[schedule.multigrid.shape_order]
     if any(phase.decay_factor != 1 for phase in schedule.phases):
         bases = [(phase.decay_factor, phase.cycle.base) for phase in schedule.phases]
         factors = [f"{factor:g} at {base.frames}x{base.crop}²" for factor, base in bases]
