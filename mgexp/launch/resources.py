@@ -99,7 +99,7 @@ def read_resources(options: argparse.Namespace) -> tuple[Resources, list[str]]:
             problems.append(f"--time-limit {limit} {error}")
     # A job that is warned when it starts would be queued again for ever.
     if warning >= 60 * minutes:
-        problems.append(f"--warning-seconds {warning}: the limit is {60 * minutes}")
+        problems.append(f"--warning-seconds {warning}: --time-limit is {60 * minutes} s")
     gpus, tasks = given.get("gpus_per_node"), given.get("tasks_per_node")
     if gpus is None:
         # A run on this machine takes one GPU if there is one. Slurm gives a job only the GPUs that it asks for.

@@ -163,5 +163,5 @@ def freeze_code(target: Path, source: Path = REPOSITORY) -> None:
 def require_frozen(code: Path) -> None:
     """Raise InputError if this process runs other code than the copy in ``code``."""
     if code.resolve() != REPOSITORY:
-        problem = f"mgexp was imported from {REPOSITORY}, not from {code}"
+        problem = f"mgexp was imported from {REPOSITORY}, not from the frozen copy {code}"
         raise InputError([f"{problem}: unset PYTHONSAFEPATH and PYTHONPATH"])
