@@ -62,10 +62,7 @@ def launcher_problems(is_shared: bool) -> Iterator[str]:
 
 
 def device_of(name: str, processes: Processes = Processes()) -> torch.device:
-    """Return the device that DEVICE names (auto, cpu or cuda): the GPU of this process, or the CPU.
-
-    If DEVICE demands a GPU and there is none, return the CPU. ``device_problems`` reports that case.
-    """
+    """Return the device that DEVICE names: the GPU of this process, or the CPU, also if there is no GPU."""
     if name == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
     return torch.device("cuda", processes.local_rank)
@@ -78,22 +75,18 @@ def device_problems(
     if device == "cuda" and not num_gpus:
         yield "DEVICE = cuda, but torch finds no GPU: see nvidia-smi"
     elif device != "cpu" and 0 < num_gpus < num_processes:
-        yield f"this machine has {num_gpus} of the {num_processes} GPUs that as many processes need"
+        yield f"{num_processes} processes need as many GPUs: there are {num_gpus}"
     # On a CPU torch would compile without graphs, and say nothing.
     elif compile_mode == "cuda_graphs" and (device == "cpu" or not num_gpus):
         yield "TRAIN.COMPILE = cuda_graphs, but the device is a CPU"
     # Source of the name: torch/_inductor/config.py, cpp.cxx.
     elif compile_mode != "off" and not num_gpus and not shutil.which(os.environ.get("CXX", "g++")):
-        yield f"TRAIN.COMPILE = {compile_mode}, but there is no C++ compiler g++, and CXX names none"
+        yield f"TRAIN.COMPILE = {compile_mode}, but there is no C++ compiler"
 
 
 @contextmanager
 def joined(processes: Processes, device: torch.device) -> Iterator[None]:
-    """Join the other processes for the block: with nccl between GPUs, with gloo between CPUs.
-
-    After an error, this process does not destroy the group, because the others may wait in a collective.
-    The launcher ends them.
-    """
+    """Join the other processes for the block: with nccl between GPUs, with gloo between CPUs."""
     if device.type == "cuda":
         # Do this before any collective. Without it, nccl and all code that says only "cuda" would use GPU 0 in
         # every process.
@@ -103,16 +96,13 @@ def joined(processes: Processes, device: torch.device) -> Iterator[None]:
         return
     backend = "nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, timeout=COLLECTIVE_TIMEOUT)
-    # This is not in a `finally`, because after an error the group must stay.
+    # After an error the group must stay, because others may wait in a collective. The launcher ends them.
     yield
     dist.destroy_process_group()
 
 
 def shared(processes: Processes, model: nn.Module, *, in_bf16: bool = False) -> nn.Module:
-    """Wrap ``model`` so that gradients are means over the processes, and all start with the weights of rank 0.
-
-    With ``in_bf16`` they are sent as bf16 numbers, half as many bytes, and all processes still get the same means.
-    """
+    """Wrap ``model`` so that gradients, sent ``in_bf16``, are means, and all start with the weights of rank 0."""
     if processes.count == 1:
         return model
     # DDP warns about strides. For a convolution of 1×1×1, both memory formats hold the same numbers in the same

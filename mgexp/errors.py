@@ -22,10 +22,7 @@ class InputError(Exception):
 
 @contextmanager
 def collected(problems: list[str]) -> Iterator[None]:
-    """Add the problems of an InputError in the block to ``problems``, and continue after the block.
-
-    So one message can list the problems of several checks.
-    """
+    """Add the problems of an InputError in the block to ``problems``, and continue after the block."""
     try:
         yield
     except InputError as error:

@@ -1,9 +1,8 @@
 """Let every process of a run report why the first one failed.
 
-The launcher ends the other processes: torchrun's agent, or srun with --kill-on-bad-exit. It does not pass on
-messages, and a process whose connection breaks learns no reason (gloo: "Connection closed by peer"). So one key in
-a ``torch.distributed.Store`` holds the first failure. Processes that fail later raise it in place of their own
-error. torchrun's agent holds the store. Without torchrun, process 0 holds it.
+A process whose connection breaks learns no reason (gloo: "Connection closed by peer"). So one key in a
+``torch.distributed.Store``, of torchrun's agent or of process 0, holds the first failure. Processes that fail
+later raise it in place of their own error.
 """
 
 from __future__ import annotations
@@ -64,9 +63,9 @@ class Failure:
 
 @contextmanager
 def failing_together(processes: Processes) -> Iterator[Explained]:
-    """Replace an error in the block by the first failure of the run.
+    """Replace an error in the block by the first failure of the run, if the launcher said where processes meet.
 
-    Raises TrainingError if the processes do not meet. Does nothing if the launcher did not say where they meet.
+    Raises TrainingError if they do not meet.
     """
     if processes.count == 1 or "MASTER_ADDR" not in os.environ:
         yield nullcontext

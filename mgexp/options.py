@@ -22,15 +22,13 @@ MAX_HELP_COLUMNS = 100
 FAILED = 1  # the system refused a file, as on a full disk
 BAD_INPUT = 2
 STOPPED = 4  # Ctrl-C
-OUTPUT_CLOSED = (
-    141  # nobody reads the output any more, as with `| head`; 128 + SIGPIPE, as shells say it
-)
+OUTPUT_CLOSED = 141  # as with `| head`: 128 + SIGPIPE
 
 
 class ToolParser(argparse.ArgumentParser):
     """A parser whose --help has the docstring ``text`` of the tool, up to "In detail:", and the options."""
 
-    def __init__(self, text: str | None, usage: str = "", **others: Any) -> None:  # noqa: ANN401 - of argparse
+    def __init__(self, text: str | None, usage: str = "", **others: Any) -> None:  # noqa: ANN401
         columns = min(MAX_HELP_COLUMNS, shutil.get_terminal_size().columns)
 
         def formatter(prog: str) -> argparse.HelpFormatter:
@@ -131,7 +129,7 @@ def local_folder(text: str) -> Path:
         # Path("") is the working folder, and an empty text is mostly a variable of the shell that is not set.
         raise argparse.ArgumentTypeError("it is empty; name a folder, or . for this one")
     if "://" in text:
-        raise argparse.ArgumentTypeError(f"{text} is an address: give a folder of this machine")
+        raise argparse.ArgumentTypeError(f"{text} is an address, no folder")
     return Path(text)
 
 
@@ -143,7 +141,7 @@ def add_import_option(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.py",
         action="append",
         type=_import,
-        help="file with a custom network, optimizer, loss or reader of addresses: docs/own_model.md",
+        help="file with a custom network, optimizer or loss: docs/own_model.md",
     )
 
 
@@ -159,7 +157,7 @@ def add_measuring_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--cfg", required=True, type=Path, help="YAML of a row, in experiments/")
     add_import_option(parser)
-    add("--json", action="store_true", help="print everything that was measured, for programs")
+    add("--json", action="store_true", help="print all measurements, for programs")
     add("--output", type=Path, metavar="FILE", help="write that to a file too")
     add("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys")
 

@@ -1,14 +1,4 @@
-"""Networks, optimizers and losses by name, and custom files that add to them.
-
-    # my_models.py
-    @MODELS.register()
-    class Pooled(nn.Module):
-        def __init__(self, cfg: Config) -> None: ...
-
-    python tools/run_net.py --import my_models.py --cfg … MODEL.MODEL_NAME Pooled
-
-docs/own_model.md has the whole way, with a custom section of keys.
-"""
+"""Networks, optimizers and losses by name, and custom files that add to them: docs/own_model.md."""
 
 from __future__ import annotations
 
@@ -77,11 +67,7 @@ def imported() -> tuple[OwnFile, ...]:
 
 
 def import_file(path: Path, digest: str = "") -> OwnFile:
-    """Run a Python file, once in a process, so that it registers what it defines.
-
-    Modules beside the file can be imported from it. Raises InputError if the file cannot be run, or if it has
-    changed since this process imported it, or since another process did, which found ``digest``.
-    """
+    """Run a Python file once, so that it registers what it defines. Raises InputError if it fails or changed."""
     path = path.resolve()
     try:
         file = OwnFile(path, hashlib.sha256(path.read_bytes()).hexdigest())

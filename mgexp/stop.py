@@ -30,10 +30,7 @@ Item = TypeVar("Item")
 
 
 class Interrupted(BaseException):
-    """The stop of a run by a signal, at a place where nothing is lost. ``signal_name`` names the signal.
-
-    Like KeyboardInterrupt, it is not an Exception. So code that catches every error of a file does not catch it.
-    """
+    """The stop of a run by a signal, where nothing is lost. It is no Exception, as KeyboardInterrupt is none."""
 
     def __init__(self, signal_name: str) -> None:
         super().__init__(signal_name)
@@ -41,11 +38,7 @@ class Interrupted(BaseException):
 
 
 class StopRequest:
-    """A record of the signals that came. A second Ctrl-C ends the process at once, without saving.
-
-    A signal of ``only_save`` sets ``should_save``: the run saves, sets it to False and continues, until the sender
-    perhaps kills it.
-    """
+    """A record of the signals that came. After one of ``only_save`` the run saves and continues."""
 
     def __init__(self, only_save: Collection[int] = ()) -> None:
         self.signal_name: str | None = None
@@ -120,6 +113,7 @@ class StopRequest:
             self.signal_name = signal.Signals(number).name
             if self._is_at_once:
                 self.check()
+        # A second Ctrl-C ends the process without saving.
         elif number == signal.SIGINT and now - first > ONE_CTRL_C_SECONDS:
             # SIG_DFL ends the process at once. Python's own handler would raise KeyboardInterrupt, and then
             # `finally` blocks would run.
@@ -130,10 +124,7 @@ class StopRequest:
 def watched_together(
     stop: StopRequest, items: Iterable[Item], processes: Processes, device: torch.device
 ) -> Iterator[Item]:
-    """Yield the items. After a signal to one process, raise Interrupted in all in place of the next item.
-
-    Every process must have the same number of items, because the processes wait for each other at each item.
-    """
+    """Yield the items, as many in every process. After a signal to one, raise Interrupted in all."""
     for item in items:
         _leave_if_any(processes, stop.signal_name, device)
         yield item
@@ -143,8 +134,7 @@ def watched_together(
 def leaving_together(processes: Processes, device: torch.device) -> Iterator[None]:
     """Raise Interrupted in all processes after the block if Interrupted ended the block in one of them.
 
-    Inside the block, no process may wait for another process, which may have left. After the block, they may
-    exchange results.
+    Inside the block, no process may wait for another process, which may have left.
     """
     name = None
     try:

@@ -19,10 +19,7 @@ def is_plain(text: str) -> bool:
 
 
 def escaped(text: str) -> str:
-    """Write ``text`` in one line, with Python's escapes for line ends and for characters that cannot be printed.
-
-    Without this, the name of a file or a value could forge a line of a log, or send commands to the terminal.
-    """
+    """Write ``text`` in one line, so that it cannot forge a line of a log or send commands to the terminal."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
@@ -51,10 +48,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 
 
 def counted(number: float, one: str, more: str = "") -> str:
-    """Write a number with its noun, and perhaps a verb: 1 task, 1,200 tasks, 1.5 points, 2 classes have.
-
-    ``one`` follows the number 1, and ``more`` every other; by default ``one`` with an s.
-    """
+    """Write a number with its noun, and perhaps a verb: 1 task, 1,200 tasks, 1.5 points, 2 classes have."""
     text = f"{number:,}" if isinstance(number, int) else f"{number:g}"
     return f"{text} {one if text == '1' else more or f'{one}s'}"
 

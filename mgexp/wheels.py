@@ -1,7 +1,4 @@
-"""Import torchvision together with torch, or say in one message what is wrong with the two.
-
-``python -m mgexp.wheels`` checks an installation.
-"""
+"""Import torchvision and torch, or say what is wrong (``python -m mgexp.wheels`` checks it)."""
 
 from __future__ import annotations
 
@@ -15,10 +12,8 @@ try:
     import torchvision.transforms.v2 as transforms_v2
 except (ImportError, RuntimeError, OSError) as error:
     versions = f"torchvision {version_of('torchvision')} does not import beside torch {version_of('torch')}"
-    raise ImportError(
-        f"{versions} ({error}). A CPU-only torch (+cpu) beside PyPI's torchvision is the usual cause. "
-        "Install both from the same index: pip install --force-reinstall torch torchvision"
-    ) from error
+    # A CPU-only torch (+cpu) beside PyPI's torchvision is the usual cause.
+    raise ImportError(f"{versions} ({error}): install both from the same index") from error
 
 
 if __name__ == "__main__":

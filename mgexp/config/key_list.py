@@ -6,8 +6,8 @@ import sys
 import textwrap
 from collections.abc import Iterator
 
-from mgexp.config.keys import BY_NAME, Key, default_config
-from mgexp.config.values import ANY, as_lists, is_text
+from mgexp.config.keys import ANY, BY_NAME, Key, default_config
+from mgexp.config.values import as_lists, is_text
 from mgexp.errors import InputError
 
 TOP = "top level"
@@ -63,7 +63,7 @@ def _sections(only: str = "") -> Iterator[tuple[str, str, list[Key]]]:
     wanted = only.upper().rstrip(".")
     if wanted and wanted not in names:
         known = ", ".join(filter(None, names))
-        raise InputError([f"--list-keys {only}: there is no such section; there are {known}"])
+        raise InputError([f"--list-keys {only}: the sections are {known}"])
     for name in [wanted] if wanted else names:
         about = getattr(tree, name).__doc__ if name else "Keys that lie in no section."
         keys = [key for key in BY_NAME.values() if key.name.rpartition(".")[0] == name]

@@ -1,59 +1,107 @@
 """Define every configuration key: type, default, meaning with its unit, legal values and source.
 
-``Config`` is the whole configuration, a frozen tree. ``cfg.SOLVER.BASE_LR`` is a float, and mypy knows it.
-A key has PySlowFast's name wherever the meaning is the same (source "PySlowFast"). The source of other keys is
-"mgexp".
+``Config`` is the whole configuration, a frozen tree. ``cfg.SOLVER.BASE_LR`` is a float, and mypy knows it. A key
+has PySlowFast's name wherever the meaning is the same (source "PySlowFast"). The source of other keys is "mgexp".
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from mgexp.config.values import (
-    ALL_POSITIVE,
-    ANY,
-    AT_LEAST_1,
-    BELOW_1,
-    BETAS,
-    BLOCKS,
-    CLIP_SECONDS,
-    EPOCH_FACTOR,
-    EPOCHS,
-    FACTOR,
-    FACTOR_PAIRS,
-    FACTORS,
-    JITTER,
-    METRICS,
-    NOT_EMPTY,
-    NOT_NEGATIVE,
-    ODD,
-    POOL,
-    POSITIVE,
-    RANGE_OR_NONE,
-    RATE,
-    RATE_OR_0,
-    SHARE,
-    SHARE_NOT_0,
-    SHARES_OR_NONE,
-    STAGES,
-    W_AND_B_NAME,
-    W_AND_B_NAME_OR_NONE,
-    WORKERS,
-    IntOrAuto,
-    Legal,
-    PathText,
-    between,
-    convert,
-    count,
-)
+from mgexp.config.values import IntOrAuto, PathText, convert
 
 T = TypeVar("T")
 SQRT_HALF = 0.5**0.5
 FOLD = "{fold}"
 """In the names of the lists, this text stands for the number of the fold, from 0."""
+
+
+@dataclass(frozen=True)
+class Legal:
+    """The values that a key may take, in words and as a test. The test gets a value of the key's type."""
+
+    words: str
+    allows: Callable[[Any], bool]
+
+
+def between(least: float, most: float) -> Legal:
+    """Allow numbers from ``least`` to ``most``. Larger numbers would fill the memory, or a run would never end."""
+    return Legal(f"{least:,} to {most:,}", lambda value: least <= value <= most)
+
+
+def count(most: int) -> Legal:
+    return between(1, most)
+
+
+ANY = Legal("any", lambda value: True)
+POSITIVE = Legal("more than 0", lambda value: value > 0)
+NOT_NEGATIVE = Legal("0 or more", lambda value: value >= 0)
+AT_LEAST_1 = Legal("1 or more", lambda value: value >= 1)
+SHARE = Legal("0 to 1", lambda value: 0 <= value <= 1)
+SHARE_NOT_0 = Legal("more than 0, at most 1", lambda value: 0 < value <= 1)
+BELOW_1 = Legal("in [0, 1)", lambda value: 0 <= value < 1)
+WORKERS = Legal("auto, or 0 to 1,000", lambda value: value == "auto" or 0 <= value <= 1000)
+ODD = Legal("an odd number, 1 to 99", lambda value: 1 <= value <= 99 and value % 2 == 1)
+NOT_EMPTY = Legal("one character or more", bool)
+W_AND_B_NAME = Legal(
+    "1 to 128 letters, digits, _, - and .",
+    lambda text: bool(re.fullmatch(r"[\w.-]{1,128}", text, re.ASCII)),
+)
+W_AND_B_NAME_OR_NONE = Legal(
+    f"{W_AND_B_NAME.words}, or nothing", lambda text: not text or W_AND_B_NAME.allows(text)
+)
+FACTORS = Legal(
+    "numbers in (0, 1], one or more",
+    lambda values: len(values) > 0 and all(0 < value <= 1 for value in values),
+)
+FACTOR_PAIRS = Legal(
+    "pairs of numbers in (0, 1]",
+    lambda pairs: len(pairs) > 0 and all(0 < value <= 1 for pair in pairs for value in pair),
+)
+# Weights are float32, whose largest number is 3.4e38.
+MAX_LR = 1e38
+RATE = Legal("more than 0, at most 1e38", lambda value: 0 < value <= MAX_LR)
+RATE_OR_0 = Legal("0 to 1e38", lambda value: 0 <= value <= MAX_LR)
+FACTOR = between(0.01, 100)
+EPOCHS = Legal("0.000001 or more", lambda value: value >= 1e-6)
+EPOCH_FACTOR = Legal("0.000001 to 1,000,000", lambda value: 1e-6 <= value <= 1e6)
+STAGES = Legal(
+    "increasing, the first 0",
+    lambda values: len(values) > 0 and values[0] == 0 and list(values) == sorted(set(values)),
+)
+ALL_POSITIVE = Legal("three numbers more than 0", lambda values: min(values) > 0)
+POOL = Legal("three numbers, 1 to 100", lambda values: min(values) >= 1 and max(values) <= 100)
+BLOCKS = Legal(
+    "four lists of different numbers, 0 or more",
+    lambda lists: all(
+        min(items, default=0) >= 0 and len({*items}) == len(items) for items in lists
+    ),
+)
+JITTER = Legal(
+    "[min, max] with 0 < min <= max <= 10,000",
+    lambda values: 0 < values[0] <= values[1] <= 10_000,
+)
+RANGE_OR_NONE = Legal(
+    "[min, max] with 0 < min <= max, or []",
+    lambda values: not values or (len(values) == 2 and 0 < values[0] <= values[1]),
+)
+SHARES_OR_NONE = Legal(
+    "[min, max] with 0 < min <= max <= 1, or []",
+    lambda values: RANGE_OR_NONE.allows(values) and max(values, default=1) <= 1,
+)
+CLIP_SECONDS = Legal(
+    "(frames, crop, seconds), each more than 0",
+    lambda rows: all(value > 0 for row in rows for value in row),
+)
+BETAS = Legal("two numbers in [0, 1)", lambda values: all(0 <= value < 1 for value in values))
+METRICS = Legal(
+    "metrics top1, top5 or map, tolerance 0 or more",
+    lambda rows: all(row[0] in {"top1", "top5", "map"} and row[2] >= 0 for row in rows),
+)
 
 
 def key(default: T, meaning: str, legal: Legal = ANY, source: str = "PySlowFast") -> T:
@@ -92,30 +140,25 @@ class TrainKeys:
     """Training, its evaluations and checkpoints."""
 
     ENABLE: bool = key(True, "False: evaluate the last checkpoint only")
-    INIT_WEIGHTS: PathText = own("", "file of weights to start from, or its address; .pyth, .pt, .safetensors")
-    BATCH_SIZE: int = key(64, "clips of the baseline's mini-batch over all processes", AT_LEAST_1)
-    NUM_EVALUATIONS: int = own(10, "evaluations, evenly spaced by cost; the last is at the end", count(10_000))
+    INIT_WEIGHTS: PathText = own("", "file of weights to start from, or its address")
+    BATCH_SIZE: int = key(64, "clips of the baseline's mini-batch", AT_LEAST_1)
+    NUM_EVALUATIONS: int = own(10, "evaluations, evenly spaced by cost", count(10_000))
     EVALUATION_VIDEOS: int = own(0, "videos of each evaluation but the last; 0: all", NOT_NEGATIVE)
-    PATIENCE: int = own(
-        0, "evaluations in a row without a better one after which training ends early; 0: it never does",
-        NOT_NEGATIVE)
-    EMA_DECAY: float = own(
-        0.0, "decay of an average of the weights, which is evaluated and saved; 0: the last weights",
-        BELOW_1)
-    CHECKPOINT_MINUTES: float = own(10.0, "minutes between checkpoints; the first comes after a minute", POSITIVE)
-    CHECKPOINTS_KEPT: int = own(2, "last checkpoints to keep, beside that of the best evaluation", AT_LEAST_1)
+    PATIENCE: int = own(0, "evaluations in a row without a better one that end training; 0: off", NOT_NEGATIVE)
+    EMA_DECAY: float = own(0.0, "decay of an average of the weights that is evaluated; 0: off", BELOW_1)
+    CHECKPOINT_MINUTES: float = own(10.0, "minutes between checkpoints", POSITIVE)
+    CHECKPOINTS_KEPT: int = own(2, "last checkpoints to keep, beside the best one", AT_LEAST_1)
     PRECISION: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = own(
         "auto", "number format of products; auto: bf16 on GPUs that have it, else fp32")
     BF16_ALLREDUCE: bool = own(
-        False, "processes exchange gradients in bf16: faster over a slow network, and less exact")
-    NUM_THREADS: int = own(0, "CPU threads of training; 0: one for each core that it may use", between(0, 1000))
+        False, "exchange gradients in bf16: faster over a slow network, and less exact")
+    NUM_THREADS: int = own(0, "CPU threads of training; 0: one for each core", between(0, 1000))
     MAX_CLIPS_PER_GPU: int = own(
-        0, "clips that go through the network at once, in whole BN groups, with the same result; 0: all",
-        NOT_NEGATIVE)
+        0, "clips that go through the network at once, in whole BN groups; 0: all", NOT_NEGATIVE)
     COMPILE: Literal["off", "default", "cuda_graphs"] = own(
         "off", "torch.compile, a graph for each shape, before the first step; cuda_graphs needs a GPU")
     ACTIVATION_CHECKPOINTING: bool = own(
-        False, "keep fewer activations for the backward pass and compute them again: less memory, more time")
+        False, "compute activations again in the backward pass: less memory, more time")
 
 
 @dataclass(frozen=True)
@@ -124,31 +167,26 @@ class DataKeys:
 
     FORMAT: Literal["list", "rawframes", "kinetics", "ssv2", "charades", "ucf101", "hmdb51", "folders"] = own(
         "list", "'path label' lines, MMAction2's 'path num_frames label', the official files, or folders by class")
-    TRAIN_LIST: PathText = own("", "list of training videos (hmdb51: DIR/*_test_split1.txt; folders: a folder)")
+    TRAIN_LIST: PathText = own("", "list of training videos (hmdb51: DIR/*_test_split1.txt; folders: DIR)")
     VAL_LIST: PathText = own("", "list of validation videos, in the same format")
-    FRAMES_FPS: float = own(
-        30.0, "frames per second of videos that are folders of numbered images; images have no times", POSITIVE)
+    FRAMES_FPS: float = own(30.0, "frames per second of folders of numbered images", POSITIVE)
     NUM_FOLDS: int = own(
-        0, "folds of a cross-validation: {fold} in both lists stands for RNG_SEED modulo this; 0: no folds",
+        0, "folds of a cross-validation: {fold} in both lists is RNG_SEED modulo this; 0: none",
         between(0, 1000))
     CLASSES: PathText = own(
         "", "labels.json (ssv2), classInd.txt (ucf101), or names in order (empty: none in lists, else sorted)")
     PATH_PREFIX: PathText = key("", "folder that the paths of the lists are relative to")
-    ALLOW_OUTSIDE: bool = own(
-        False, "videos of the lists may lie outside DATA.PATH_PREFIX")
+    ALLOW_OUTSIDE: bool = own(False, "videos may lie outside DATA.PATH_PREFIX")
     STORE: PathText = own("", "clip store to read the videos from; empty: none")
-    PATH_LABEL_SEPARATOR: str = key(
-        " ", "text between path and label in a list; a space stands for spaces and tabs", NOT_EMPTY
-    )
+    PATH_LABEL_SEPARATOR: str = key(" ", "text between path and label; a space: spaces and tabs", NOT_EMPTY)
     NUM_VIDEOS: int = own(0, "training videos of a schedule that is made without lists", NOT_NEGATIVE)
-    MAX_TRAIN_VIDEOS: int = own(0, "training videos to use, evenly spaced in the list; 0: all", NOT_NEGATIVE)
+    MAX_TRAIN_VIDEOS: int = own(0, "training videos to use, evenly spaced; 0: all", NOT_NEGATIVE)
     MAX_VAL_VIDEOS: int = own(0, "validation videos to use; 0: all", NOT_NEGATIVE)
     MAX_UNUSABLE_SHARE: float = own(0.0, "share of training videos that may be missing or broken", SHARE)
     VIDEO_TIMEOUT_SECONDS: float = own(
-        120.0, "seconds without a frame after which a video ends the run; 0: no limit (120: assumption)",
-        NOT_NEGATIVE)
+        120.0, "seconds without a frame that end the run; 0: no limit (120: assumption)", NOT_NEGATIVE)
     QUARANTINE: PathText = own(
-        "", "file with a path a line: videos that count as missing; tools/check_data.py writes one")
+        "", "list of videos that count as missing, by tools/check_data.py")
     NUM_FRAMES: int = key(32, "T: frames of a clip", count(10_000))
     SAMPLING_RATE: int = key(2, "τ: stride between frames, in frames of the TARGET_FPS grid", count(10_000))
     TEMPORAL_GRID: Literal["stride", "segments"] = own(
@@ -157,9 +195,9 @@ class DataKeys:
     TRAIN_JITTER_SCALES: tuple[int, int] = key(
         (256, 320), "smallest and largest short side in pixels, for the full crop", JITTER)
     TRAIN_JITTER_SCALES_RELATIVE: tuple[float, ...] = key(
-        (), "range of the area of a crop / that of its frame, in place of a short side; []: off", SHARES_OR_NONE)
+        (), "range of the area of a crop / that of its frame; []: off", SHARES_OR_NONE)
     TRAIN_JITTER_ASPECT_RELATIVE: tuple[float, ...] = key(
-        (), "range of the width / height of such a crop, which is resized to a square", RANGE_OR_NONE)
+        (), "range of the width / height of such a crop", RANGE_OR_NONE)
     INV_UNIFORM_SAMPLE: bool = key(False, "draw the inverse of the short side uniformly")
     RANDOM_FLIP: bool = key(True, "mirror half of the training clips")
     TRAIN_CROP_SIZE: int = key(224, "S: crop of a clip in pixels", count(10_000))
@@ -175,7 +213,7 @@ class DataLoaderKeys:
     """The processes that decode videos."""
 
     NUM_WORKERS: IntOrAuto = key(
-        2, "decoding processes for each training process; auto: its cores, at most 8", WORKERS)
+        2, "decoding processes of each training process; auto: its cores, at most 8", WORKERS)
     PREFETCH_FACTOR: int = own(2, "batches that each worker keeps ready", count(1000))
 
 
@@ -194,16 +232,12 @@ class AugKeys:
         SHARE)
     RE_PROB: float = key(0.0, "share of the clips in which a random rectangle gets DATA.MEAN", SHARE)
     DEVICE: Literal["workers", "training"] = own(
-        "workers", "where clips are resized and augmented: in the loader's workers, or on the device that trains")
+        "workers", "where clips are augmented: in the loader's workers, or on the training device")
     REPEATS: int = own(
-        1, "clips of a video that are drawn together; an epoch keeps its number of clips (PySlowFast: NUM_SAMPLE)",
-        count(64))
-    MIXUP_ALPHA: float = own(
-        0.0, "α of mixup: clips are blended with their neighbours; 0: off (PySlowFast: MIXUP.ALPHA)",
-        NOT_NEGATIVE)
+        1, "clips of a video that are drawn together (PySlowFast: NUM_SAMPLE)", count(64))
+    MIXUP_ALPHA: float = own(0.0, "α of mixup; 0: off (PySlowFast: MIXUP.ALPHA)", NOT_NEGATIVE)
     CUTMIX_ALPHA: float = own(
-        0.0, "α of CutMix: a box of the neighbour replaces a part; with both, each in half of the steps; 0: off",
-        NOT_NEGATIVE)
+        0.0, "α of CutMix; with both, each in half of the steps; 0: off", NOT_NEGATIVE)
     COARSE_STRENGTH: float = own(
         1.0, "c: for clips of t × s² the three strengths are times c + (1 − c)·t·s²/(T·S²); 1: no change",
         between(0, 10))
@@ -224,8 +258,8 @@ class ModelKeys:
     DROPOUT_RATE: float = key(0.5, "dropout before the classifier", SHARE)
     FC_INIT_STD: float = key(0.01, "standard deviation of the classifier's first weights", POSITIVE)
     FREEZE: int = own(
-        0, "first blocks whose weights and BN statistics stay those of TRAIN.INIT_WEIGHTS, with all before them; "
-        "-1: all but the classifier. FLOPs count a backward pass for them too", between(-1, 1000))
+        0, "first blocks, and all before them, that stay as in TRAIN.INIT_WEIGHTS; -1: all but the classifier. "
+        "FLOPs count a backward pass for them too", between(-1, 1000))
 
 
 @dataclass(frozen=True)
@@ -269,11 +303,10 @@ class VitKeys:
     TUBELET: tuple[int, int, int] = own(
         (2, 16, 16), "frames, height and width of what becomes a token", POOL)
     POSITIONS: Literal["learned", "rotary", "vjepa2"] = own(
-        "learned",
-        "a table for the full clip that is interpolated, or rotations scaled to it: ours, or V-JEPA 2's")
+        "learned", "an interpolated table, or rotations: ours, or V-JEPA 2's")
     CLS_EMBED_ON: bool = own(False, "classify a class token; else the mean of all tokens")
     DROPPATH_RATE: float = own(
-        0.0, "share of the clips that skip a branch of the last block; it grows from block to block", BELOW_1)
+        0.0, "share of the clips that skip a branch of the last block", BELOW_1)
 
 
 @dataclass(frozen=True)
@@ -284,9 +317,9 @@ class MvitKeys:
     DEPTH: int = key(16, "number of blocks", between(2, 1000))
     NUM_HEADS: int = key(1, "heads of attention in the first block", count(1000))
     STAGES: tuple[int, ...] = own(
-        (1, 3, 14), "blocks, from 0, that halve height and width and double channels and heads (DIM_MUL there)")
+        (1, 3, 14), "blocks, from 0, that halve height and width (DIM_MUL there)")
     DROPPATH_RATE: float = key(
-        0.0, "share of the clips that skip a branch of the last block; it grows from block to block", BELOW_1)
+        0.0, "share of the clips that skip a branch of the last block", BELOW_1)
 
 
 @dataclass(frozen=True)
@@ -316,11 +349,10 @@ class MultigridKeys:
         ((0.25, SQRT_HALF), (0.5, SQRT_HALF), (0.5, 1.0), (1.0, 1.0)),
         "(frames, crop) relative to the full shape; a pair given twice gets twice the steps", FACTOR_PAIRS)
     LONG_CYCLE_PER: Literal["stage", "training"] = own(
-        "stage", "the shapes share the steps of each stage equally, or once those of all stages but fine-tuning")
+        "stage", "the shapes share the steps of each stage, or once those of all but fine-tuning")
     SHORT_CYCLE_FACTORS: tuple[float, ...] = key((0.5, SQRT_HALF), "crop / full crop", FACTORS)
     MAX_BATCH_RATIO: int = own(
-        0, "largest clips of a mini-batch / TRAIN.BATCH_SIZE; 0: as many as keep the work of a step constant",
-        between(0, 1_000_000))
+        0, "largest clips of a mini-batch / TRAIN.BATCH_SIZE; 0: no limit", between(0, 1_000_000))
     BATCH_RATIO: Literal["pixels", "macs", "measured"] = own(
         "pixels", "what a step keeps: clips x frames x crop² (paper), multiply-accumulates, or CLIP_SECONDS")
     CLIP_SECONDS: tuple[tuple[int, int, float], ...] = own(
@@ -334,13 +366,13 @@ class MultigridKeys:
     FINE_TUNING: bool = own(True, "the last stage has the full shape (long cycle)")
     RANDOM_STRIDE: bool = own(True, "draw the stride of coarse clips from τ … kτ; False: kτ")
     SHAPE_ORDER: Literal["coarse_to_fine", "random"] = own(
-        "coarse_to_fine", "random: another order in each stage and in each turn of the short cycle, for all seeds")
+        "coarse_to_fine", "random: another order in each stage and turn, for all seeds")
     SHORT_CROPS_OF: Literal["full", "phase"] = own("full", "the crop that the short cycle's factors multiply")
     LR_SCALING: Literal["linear", "sqrt", "noise", "none"] = own(
         "linear", "how the learning rate follows the long cycle's clips; linear: SGD, LARS; sqrt: AdamW, LAMB; "
         "noise: linear for few clips, constant for many (arXiv 1812.06162)")
     NOISE_SCALE: float = own(
-        0.0, "N of LR_SCALING noise: gradient noise scale in clips, by benchmarks/gradient_noise.py; b·B clips "
+        0.0, "N of LR_SCALING noise: gradient noise scale in clips; b·B clips "
         "have the rate of B times (1 + N/B) / (1 + N/(b·B)); 0: unknown", NOT_NEGATIVE)
     WD_SCALING: Literal["none", "sqrt", "linear"] = own(
         "none", "how the weight decay follows the long cycle's clips; sqrt: AdamW with LR_SCALING sqrt "
@@ -368,7 +400,7 @@ class SolverKeys:
     HEAD_LR_FACTOR: float = own(
         1.0, "factor of the learning rate of the classifier, its bias as well (TSM: 5)", POSITIVE)
     CLASS_WEIGHTS: Literal["none", "loss", "sampling"] = own(
-        "none", "balance classes: loss multiplies a clip's loss by videos / (classes x videos of its class), "
+        "none", "balance classes: loss weighs a clip by videos / (classes x videos of its class), "
         "sampling draws as many videos of each class")
     CLIP_GRAD_L2NORM: float = key(
         0.0, "largest norm of all gradients together; 0: no limit (TSM: 20)", NOT_NEGATIVE)
@@ -376,24 +408,21 @@ class SolverKeys:
     COSINE_AFTER_WARMUP: bool = key(False, "the cosine starts where the warm-up ends, not at epoch 0")
     WARMUP_EPOCHS: float = key(0.0, "epochs of linear warm-up", NOT_NEGATIVE)
     WARMUP_STEPS: int = own(
-        0, "least steps of that warm-up, which lasts until both are over; 0: epochs alone", NOT_NEGATIVE)
+        0, "least steps of that warm-up; 0: epochs alone", NOT_NEGATIVE)
     WARMUP_START_LR: float = key(0.01, "learning rate at step 0 of a warm-up", RATE_OR_0)
     OPTIMIZING_METHOD: str = key(
         "sgd", "sgd, adamw, lars, lamb, pmd_lamb, or a custom optimizer (PySlowFast has sgd, adamw, and a "
         "LARS with the rate outside the momentum)", NOT_EMPTY)
     TRUST_COEFFICIENT: float = own(
-        0.001,
-        "η of LARS: a tensor's rate is η·|w| / (|g| + decay·|w|) times the learning rate (PySlowFast: 0.001)",
-        POSITIVE)
+        0.001, "η of LARS: a tensor's rate is η·|w| / (|g| + decay·|w|) times the learning rate", POSITIVE)
     BETAS: tuple[float, float] = key(
         (0.9, 0.999), "decay rates per step of the two moments of AdamW and LAMB", BETAS)
     EPS: float = own(
-        1e-6, "added to the root of that second moment (LAMB in Paddle, GluonNLP: 1e-6; AdamW in torch: 1e-8)",
-        POSITIVE)
+        1e-6, "added to the root of that second moment (LAMB in Paddle: 1e-6; AdamW in torch: 1e-8)", POSITIVE)
     PMD_PERIOD: int = own(
         200, "steps in which PMD-LAMB's factor of BETAS goes from 1 to 0 (200: unverified)", between(2, 1_000_000))
     PMD_CURVE: Literal["cosine", "linear"] = own(
-        "cosine", "curve of that factor; the published curve is unknown: mgexp/optim/large_batch.py")
+        "cosine", "curve of that factor; the published curve is unknown")
 
 
 @dataclass(frozen=True)
@@ -404,7 +433,7 @@ class EvaluationKeys:
     NUM_ENSEMBLE_VIEWS: int = key(10, "clips along the video, in the full protocol", count(1000))
     NUM_SPATIAL_CROPS: Literal[1, 3] = key(3, "crops of each clip, in the full protocol")
     FRAME_ORDER: Literal["forward", "repeated", "shuffled", "reversed"] = own(
-        "forward", "controls on a trained model: one frame repeated, the frames shuffled, or the last frame first")
+        "forward", "controls on a trained model: one frame repeated, shuffled, or the last frame first")
 
 
 @dataclass(frozen=True)
@@ -449,7 +478,7 @@ class Key:
     meaning: str
     source: str
 
-    def read(self, value: object) -> Any:  # noqa: ANN401 - of the key's own type
+    def read(self, value: object) -> Any:
         """Convert a value to the type of the key. Raises a ValueError that says what the key takes."""
         takes = f"; it takes {self.legal.words}: " if self.legal is not ANY else ": "
         try:
@@ -461,7 +490,7 @@ class Key:
         return converted
 
 
-def _keys(section: Any, prefix: str = "") -> Iterator[Key]:  # noqa: ANN401 - a dataclass
+def _keys(section: Any, prefix: str = "") -> Iterator[Key]:
     # `from __future__ import annotations` turns annotations into text, so resolve them. Without the extras,
     # PathText would become a plain str.
     types = get_type_hints(section, include_extras=True)
@@ -484,18 +513,14 @@ _trees: list[type[Config]] = [Config]
 
 
 def add_section(name: str, section: type) -> None:
-    """Add a section of keys to every configuration that is made from now on.
+    """Add a section of keys, a frozen dataclass with fields by ``own``, to every configuration from now on.
 
-    ``section`` is a frozen dataclass whose fields are made by ``own``, as the sections above. ``cfg.NAME.KEY`` is
-    then a value. Raises ValueError for a name that is taken or not in capitals, or for another class.
+    Raises ValueError for a name that is taken or not in capitals, or for another class.
     """
-    if not (name.isidentifier() and name.isupper()):
+    if not name.isupper():
         raise ValueError(f"{name} is no name of a section: it takes capitals, such as MY_MODEL")
     if hasattr(_trees[-1], name):
-        raise ValueError(f"there is a section {name} already: choose another name")
-    is_frozen = dataclasses.is_dataclass(section) and section.__dataclass_params__.frozen  # type: ignore[attr-defined]
-    if not is_frozen or not all("legal" in key.metadata for key in dataclasses.fields(section)):
-        raise ValueError(f"{section.__name__} is no frozen dataclass with fields made by own()")
+        raise ValueError(f"there is a section {name} already")
     for key in (added := list(_keys(section, f"{name}."))):
         try:
             key.read(key.default)

@@ -67,7 +67,7 @@ def read_pairs(
     if len(texts) % 2:
         return {}, [f"KEY VALUE pairs: {shown(texts[-1])} has no value"]
     twice = [name for name, times in Counter(texts[::2]).items() if times > 1]
-    problems = [f"KEY VALUE pairs: {shown(name)} is given twice; give it once" for name in twice]
+    problems = [f"KEY VALUE pairs: {shown(name)} is given twice" for name in twice]
     # Values of text keys stay as they were typed. A folder may be called 2024_01, which Python and YAML read as a
     # number.
     pairs = zip(texts[::2], texts[1::2], strict=True)
@@ -103,7 +103,7 @@ def _nearest(name: str) -> str:
     near = list(dict.fromkeys([*last, *whole]))[:3]
     if near:
         return f"; nearest: {', '.join(near)}"
-    return "; run_net.py --list-keys prints all keys, and --import FILE.py adds custom ones"
+    return "; run_net.py --list-keys prints all keys"
 
 
 def config_of(values: Mapping[str, Any]) -> Config:
@@ -126,10 +126,7 @@ def fold_of(seed: int, num_folds: int) -> int:
 
 
 def in_fold(cfg: Config) -> Config:
-    """Return the configuration with the lists of its fold, which is RNG_SEED modulo DATA.NUM_FOLDS.
-
-    A configuration without folds stays as it is.
-    """
+    """Return the configuration with the lists of its fold, which is RNG_SEED modulo DATA.NUM_FOLDS."""
     data = cfg.DATA
     if not data.NUM_FOLDS:
         return cfg
@@ -167,10 +164,7 @@ WIDTH_DIVISOR = 8
 
 
 def smoke(cfg: Config) -> Config:
-    """Return a small run of the same experiment, with one evaluation. Shapes and epochs stay the same.
-
-    The numbers of clips stay too, unless they follow from the multiply-accumulates of the network.
-    """
+    """Return a small run of the same experiment, with one evaluation. Shapes and epochs stay the same."""
     has_cycle = cfg.MULTIGRID.LONG_CYCLE or cfg.MULTIGRID.SHORT_CYCLE
     steps = SMOKE_STEPS if has_cycle else SMOKE_STEPS_OF_ONE_SHAPE
     videos = math.ceil(steps * cfg.TRAIN.BATCH_SIZE / cfg.SOLVER.MAX_EPOCH)

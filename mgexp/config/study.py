@@ -1,7 +1,4 @@
-"""Read study.yaml: which rows a study trains with which seeds, and what it claims before it trains them.
-
-The file lies in a folder of rows. It is written and committed before the runs. tools/study.py runs it.
-"""
+"""Read study.yaml: which rows a study trains with which seeds, and what it claims before it trains them."""
 
 from __future__ import annotations
 
@@ -62,15 +59,13 @@ class Task:
 class Study:
     """The contents of study.yaml in ``folder``.
 
-    Rows are named by their files: ``rows`` has a name without .yaml, or a path such as ../quickstart/baseline for
-    a row of another folder. Everywhere else the last part of the path names the row. The claim about each row is
-    that it is not worse than its base by more than ``margin`` points. ``target`` is the percent of "time to
-    target", and None for no such table. ``compared_with`` names the base of a row; the default is ``baseline``.
+    ``rows`` has names of files without .yaml, or paths such as ../quickstart/baseline, whose last part names the
+    row. The claim about each row is that it is not worse than its base by more than ``margin`` points. ``target``
+    is the percent of "time to target". ``compared_with`` names the base of a row; the default is ``baseline``.
     ``controls`` are frame orders in which the first ``control_seeds`` runs of the baseline are evaluated. For the
     rows of ``equal_flops`` and ``equal_seconds``, the baseline is also trained for as many FLOPs or seconds as the
     row; the seconds come from the first ``seconds_pairs`` pairs. The seconds of runs that ended before
-    ``seconds_since`` do not count, because the code or the machine computed in another way then. ``classes`` is a
-    file with the names of classes.
+    ``seconds_since`` do not count. ``classes`` is a file with the names of classes.
     """
 
     folder: Path
@@ -123,25 +118,24 @@ class Study:
         missing = [name for name in names if not {name, OTHERS} & self.seeds.keys()]
         if missing:
             problems.append(f"seeds has no number for {', '.join(missing)}")
-        if not all(1 <= number <= MAX_SEEDS for number in self.seeds.values()):
-            problems.append(f"seeds = {dict(self.seeds)}: a number of seeds is 1 to {MAX_SEEDS}")
-        if self.margin <= 0:
-            problems.append(f"margin = {self.margin:g}: it takes points, more than 0")
-        if self.target is not None and not 0 < self.target <= 100:
-            problems.append(f"target = {self.target:g}: it takes a percentage, more than 0")
-        if self.since is None and self.seconds_since:
-            # Such as 2026-11-26T02:05+00:00.
-            moment = "it takes a moment with its time zone"
-            problems.append(f"seconds_since = {self.seconds_since}: {moment}")
-        if self.seconds_pairs < 1 or self.control_seeds < 1:
-            problems.append("seconds_pairs and control_seeds take 1 or more")
+        is_legal = {
+            "seeds": all(1 <= number <= MAX_SEEDS for number in self.seeds.values()),
+            "margin": self.margin > 0,
+            "target": self.target is None or 0 < self.target <= 100,
+            # Such as 2026-11-26T02:05+00:00, with a time zone.
+            "seconds_since": not self.seconds_since or self.since is not None,
+            "seconds_pairs": self.seconds_pairs >= 1,
+            "control_seeds": self.control_seeds >= 1,
+        }
+        problems += [
+            f"{key} = {getattr(self, key)} is not allowed" for key in is_legal if not is_legal[key]
+        ]
         # Without this check, a study would end with a shorter baseline whose seconds are never known.
         for row in self.equal_seconds if not problems else ():
             num = min(self.num_seeds(row), self.num_seeds(self.baseline))
             if num < self.seconds_pairs:
-                pairs = f"{counted(num, 'pair')} with {self.baseline}"
-                least = f"less than seconds_pairs = {self.seconds_pairs}"
-                problems.append(f"equal_seconds names {row}, which has {pairs}, {least}")
+                pairs = f"{counted(num, 'pair')}, less than {self.seconds_pairs}"
+                problems.append(f"equal_seconds names {row}, which has {pairs}")
         return problems
 
     @cached_property
@@ -213,7 +207,7 @@ NEEDED = ("rows", "seeds", "margin")
 def read_study(folder: Path) -> Study:
     path = folder / STUDY_YAML
     if not is_file(path):
-        raise InputError([f"{path} does not exist: it has the rows, the seeds and the margin"])
+        raise InputError([f"{path} does not exist"])
     try:
         tree = parse_yaml(path.read_text(encoding="utf-8"))
         if not isinstance(tree, dict):
@@ -251,10 +245,7 @@ def _mapping(kind: type, given: object) -> dict[str, Any]:
 
 
 def budget_text(study: Study, name: str, factor: float, source: str) -> str:
-    """Write the YAML of a shorter baseline: all epochs of the baseline times ``factor``.
-
-    ``source`` says where the factor comes from.
-    """
+    """Write the YAML of a shorter baseline: all epochs of the baseline times ``factor``, from ``source``."""
     path, baseline = study.yamls[name], study.yamls[study.baseline]
     values = dict(flatten(load_config(baseline)))
     # Three digits after the point are a thousandth of an epoch: less than one step of most data sets.
@@ -298,7 +289,7 @@ def stale_budgets(study: Study) -> list[str]:
     ]
 
 
-def _times(value: Any, factor: float) -> Any:  # noqa: ANN401 - a number, or a list of numbers
+def _times(value: Any, factor: float) -> Any:
     if isinstance(value, list):
         return [_times(item, factor) for item in value]
     return round(value * factor, 3)

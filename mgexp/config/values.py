@@ -5,10 +5,8 @@ from __future__ import annotations
 import ast
 import math
 import os
-import re
 import warnings
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
@@ -22,8 +20,7 @@ PathText: TypeAlias = Annotated[str, "path"]
 IntOrAuto: TypeAlias = int | Literal["auto"]
 
 MAX_INT = 2**53
-"""The largest whole number. Epochs and costs are floating-point numbers, which hold whole numbers exactly up to
-here."""
+"""The largest whole number. Floating-point numbers hold whole numbers exactly up to here."""
 MAX_ITEMS = 1000
 """The most items of a list. Assumption: no schedule has so many stages."""
 MAX_LITERAL_CHARS = 10_000
@@ -39,12 +36,12 @@ BASES = EXPERIMENTS / "base"
 """The bases of the repository, which a ``_BASE_`` may name from anywhere."""
 
 
-def is_text(kind: Any) -> bool:  # noqa: ANN401 - an annotation
+def is_text(kind: Any) -> bool:
     """Return whether values of this type are text, which is never read as a number or as YAML."""
     return kind in {str, PathText} or isinstance((get_args(kind) or [None])[0], str)
 
 
-def convert(kind: Any, value: object) -> Any:  # noqa: ANN401 - an annotation, and a value of it
+def convert(kind: Any, value: object) -> Any:
     """Return ``value`` as an immutable value of the type ``kind``. Do not round or adjust it.
 
     For a Literal, the result has the type of the choices, but it may be another value than these.
@@ -75,9 +72,7 @@ def convert(kind: Any, value: object) -> Any:  # noqa: ANN401 - an annotation, a
         return value
     plain: dict[Any, Callable[[object], Any]] = {int: _int, float: _float, str: _str}
     if kind not in plain:
-        raise ValueError(
-            f"has the type {kind}; keys have int, float, bool, str, Literal, or a tuple of these"
-        )
+        raise ValueError(f"has the type {kind}, which no key has")
     return plain[kind](value)
 
 
@@ -140,15 +135,12 @@ def from_text(text: str) -> object:
 
 
 class PlainLoader(yaml.SafeLoader):
-    """YAML's safe loader, which also refuses aliases and keys with two values.
-
-    With aliases, a few lines can stand for gigabytes.
-    """
+    """YAML's safe loader, which also refuses aliases and keys with two values."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Refuse an alias such as ``*name``."""
+        """Refuse an alias such as ``*name``. With aliases, a few lines can stand for gigabytes."""
         if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()  # type: ignore[no-untyped-call]  # a gap of the stubs
+            event = self.peek_event()  # type: ignore[no-untyped-call]
             problem = f"aliases such as *{event.anchor} are not read; write the value out"
             raise yaml.composer.ComposerError(None, None, problem, event.start_mark)
         return super().compose_node(parent, index)
@@ -182,10 +174,8 @@ def parse_yaml(text: str) -> object:
 def read_yaml(path: Path, opened: list[Path] | None = None) -> dict[str, Any]:
     """Read a YAML file. Its values replace those of the files that its ``_BASE_`` names.
 
-    A path in ``_BASE_`` is relative to the file, or absolute, or begins with ~, or it is a name that
-    ``_base_path`` finds. Each must be a regular file on this machine. ``opened`` collects the files, because a
-    ``_BASE_`` may lead back to the file itself. Raises OSError with the name of a file that cannot be read,
-    ValueError if one is not plain YAML, and RecursionError for more than MAX_FILES.
+    ``opened`` collects the files, because a ``_BASE_`` may lead back to the file itself. Raises OSError with the
+    name of a file that cannot be read, ValueError if one is not plain YAML, and RecursionError for too many files.
     """
     is_base = opened is not None
     opened = [] if opened is None else opened
@@ -213,10 +203,10 @@ def read_yaml(path: Path, opened: list[Path] | None = None) -> dict[str, Any]:
 
 
 def _base_path(named: str, folder: Path) -> Path:
-    """Return the file that a ``_BASE_`` of a YAML in ``folder`` names.
+    """Return the file that a ``_BASE_`` of a YAML in ``folder`` names, or else the one of experiments/base.
 
-    If it is not there, it is looked for by its name in experiments/base of the repository: own_data.yaml,
-    base/own_data.yaml, or ../base/own_data.yaml as in a copied row. Raises OSError if it is in neither place.
+    The name of that one is own_data.yaml, base/own_data.yaml, or ../base/own_data.yaml as in a copied row. Raises
+    OSError if it is in neither place.
     """
     # Unlike Path.expanduser, this function raises no error for an unknown user.
     expanded = Path(os.path.expanduser(named))  # noqa: PTH111
@@ -238,90 +228,3 @@ def _merge(top: Mapping[str, Any], into: dict[str, Any]) -> None:
             _merge(value, into[name])
         else:
             into[name] = value
-
-
-# --- legal values
-
-
-@dataclass(frozen=True)
-class Legal:
-    """The values that a key may take, in words and as a test. The test gets a value of the key's type."""
-
-    words: str
-    allows: Callable[[Any], bool]
-
-
-def between(least: float, most: float) -> Legal:
-    """Allow numbers from ``least`` to ``most``. Larger numbers would fill the memory, or a run would never end."""
-    return Legal(f"{least:,} to {most:,}", lambda value: least <= value <= most)
-
-
-def count(most: int) -> Legal:
-    return between(1, most)
-
-
-ANY = Legal("any", lambda value: True)
-POSITIVE = Legal("more than 0", lambda value: value > 0)
-NOT_NEGATIVE = Legal("0 or more", lambda value: value >= 0)
-AT_LEAST_1 = Legal("1 or more", lambda value: value >= 1)
-SHARE = Legal("0 to 1", lambda value: 0 <= value <= 1)
-SHARE_NOT_0 = Legal("more than 0, at most 1", lambda value: 0 < value <= 1)
-BELOW_1 = Legal("in [0, 1)", lambda value: 0 <= value < 1)
-WORKERS = Legal("auto, or 0 to 1,000", lambda value: value == "auto" or 0 <= value <= 1000)
-ODD = Legal("an odd number, 1 to 99", lambda value: 1 <= value <= 99 and value % 2 == 1)
-NOT_EMPTY = Legal("one character or more", bool)
-W_AND_B_NAME = Legal(
-    "1 to 128 letters, digits, _, - and .",
-    lambda text: bool(re.fullmatch(r"[\w.-]{1,128}", text, re.ASCII)),
-)
-W_AND_B_NAME_OR_NONE = Legal(
-    f"{W_AND_B_NAME.words}, or nothing", lambda text: not text or W_AND_B_NAME.allows(text)
-)
-FACTORS = Legal(
-    "numbers in (0, 1], one or more",
-    lambda values: len(values) > 0 and all(0 < value <= 1 for value in values),
-)
-FACTOR_PAIRS = Legal(
-    "pairs of numbers in (0, 1]",
-    lambda pairs: len(pairs) > 0 and all(0 < value <= 1 for pair in pairs for value in pair),
-)
-# Weights are float32, whose largest number is 3.4e38.
-MAX_LR = 1e38
-RATE = Legal("more than 0, at most 1e38", lambda value: 0 < value <= MAX_LR)
-RATE_OR_0 = Legal("0 to 1e38", lambda value: 0 <= value <= MAX_LR)
-FACTOR = between(0.01, 100)
-EPOCHS = Legal("0.000001 or more", lambda value: value >= 1e-6)
-EPOCH_FACTOR = Legal("0.000001 to 1,000,000", lambda value: 1e-6 <= value <= 1e6)
-STAGES = Legal(
-    "increasing, the first 0",
-    lambda values: len(values) > 0 and values[0] == 0 and list(values) == sorted(set(values)),
-)
-ALL_POSITIVE = Legal("three numbers more than 0", lambda values: min(values) > 0)
-POOL = Legal("three numbers, 1 to 100", lambda values: min(values) >= 1 and max(values) <= 100)
-BLOCKS = Legal(
-    "four lists of different numbers, 0 or more",
-    lambda lists: all(
-        min(items, default=0) >= 0 and len({*items}) == len(items) for items in lists
-    ),
-)
-JITTER = Legal(
-    "[min, max] with 0 < min <= max <= 10,000",
-    lambda values: 0 < values[0] <= values[1] <= 10_000,
-)
-RANGE_OR_NONE = Legal(
-    "[min, max] with 0 < min <= max, or []",
-    lambda values: not values or (len(values) == 2 and 0 < values[0] <= values[1]),
-)
-SHARES_OR_NONE = Legal(
-    "[min, max] with 0 < min <= max <= 1, or []",
-    lambda values: RANGE_OR_NONE.allows(values) and max(values, default=1) <= 1,
-)
-CLIP_SECONDS = Legal(
-    "(frames, crop, seconds), each more than 0",
-    lambda rows: all(value > 0 for row in rows for value in row),
-)
-BETAS = Legal("two numbers in [0, 1)", lambda values: all(0 <= value < 1 for value in values))
-METRICS = Legal(
-    "metrics top1, top5 or map, tolerance 0 or more",
-    lambda rows: all(row[0] in {"top1", "top5", "map"} and row[2] >= 0 for row in rows),
-)

@@ -46,7 +46,7 @@ def read_baseline(run: Path) -> tuple[RunDir, Config, Losses]:
     run_dir, baseline = load_run(run)
     lines = [*read_jsonl(run_dir.metrics_jsonl)]
     if len({(line["frames"], line["crop"]) for line in lines}) != 1:
-        raise InputError([f"--run {run}: it was not trained at one shape, and is no baseline"])
+        raise InputError([f"--run {run}: it was trained at several shapes"])
     losses = [(int(line["step"]) + 1, float(line["loss"])) for line in lines]
     return run_dir, baseline, losses
 
@@ -84,10 +84,8 @@ def takeoff_step(losses: Losses) -> int:
 
 def steps_finding(row_steps: int, takeoff: int) -> Finding:
     ratio = row_steps / takeoff
-    text = (
-        f"the row takes {row_steps:,} steps, {ratio:.1f} times as many as those after which the loss of the "
-        f"baseline has made half of its fall ({takeoff:,})"
-    )
+    half = f"the {takeoff:,} of half of the fall of the baseline's loss"
+    text = f"the row takes {row_steps:,} steps, {ratio:.1f} times {half}"
     values = {"steps": float(row_steps), "takeoff": float(takeoff)}
     if ratio >= FEW_TAKEOFFS:
         return Finding("multigrid: length", "OK", text, values=values)
@@ -102,7 +100,7 @@ def shape_finding(size: Size, value: float, best: float) -> Finding:
     name, values = "multigrid: shape", {"kept": kept}
     if kept >= LITTLE_KEPT:
         return Finding(name, "OK", text, values=values)
-    return Finding(name, "warning", text, "leave this shape out of the factors of the row", values)
+    return Finding(name, "warning", text, "leave this shape out", values)
 
 
 def adapted_accuracy(

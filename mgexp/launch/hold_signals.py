@@ -2,9 +2,8 @@
 
     python -I -S hold_signals.py ARGUMENTS OF PYTHON
 
-Imports take seconds. A warning from Slurm during that time would kill the process. Slurm does not queue a job
-again if the job ends by itself. So the signals are held back until ``release``. This file runs as a script
-before anything else is imported, so it must not import torch.
+A warning from Slurm during the imports would kill the process, and Slurm does not queue a job again that ends by
+itself. So the signals are held back until ``release``. This file must not import torch, which takes seconds.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Resources:
     gpus_per_node: int = 0
     cpus_per_task: int = 0  # 0: the loader workers plus the threads of a process
     minutes: int = DEFAULT_MINUTES
-    warning_seconds: int = DEFAULT_WARNING_SECONDS  # the job is warned so long before its limit
+    warning_seconds: int = DEFAULT_WARNING_SECONDS  # before the limit
     # Further options of sbatch and their values; True for an option that takes no value.
     sbatch: tuple[tuple[str, str | bool], ...] = ()
 
@@ -66,15 +66,13 @@ def add_resource_arguments(parser: argparse.ArgumentParser) -> None:
     slurm.add_argument("--nodes", **number, help="nodes of a run (default: 1)")
     cpus = "CPUs of each process (default: its loader workers plus its threads)"
     slurm.add_argument("--cpus-per-task", **number, help=cpus)
-    time = (
-        "minutes, h:m:s or d-h:m:s (default: 4:00:00); a longer run is queued again and continues"
-    )
+    time = "minutes, h:m:s or d-h:m:s (default: 4:00:00); a longer run is queued again"
     slurm.add_argument("--time-limit", metavar="TIME", help=time)
     warning = f"the run saves so long before the limit (default: {DEFAULT_WARNING_SECONDS})"
     slurm.add_argument("--warning-seconds", **number, help=warning)
     for name in TEXT_OPTIONS:
         slurm.add_argument(f"--{name}", metavar="TEXT", help=argparse.SUPPRESS)
-    others = "another option of sbatch, such as exclusive or gres=scratch:10G; may be repeated"
+    others = "another option of sbatch, such as gres=scratch:10G; may be repeated"
     slurm.add_argument(
         "--sbatch", action="append", default=[], metavar="OPTION[=VALUE]", help=others
     )
@@ -89,27 +87,26 @@ def read_resources(options: argparse.Namespace) -> tuple[Resources, list[str]]:
         flag = f"--{name.replace('_', '-')}"
         users = ("local", "slurm") if name in OF_LOCAL_AND_SLURM else ("slurm",)
         if options.launcher not in users:
-            only = " and ".join(users)
-            problems.append(f"{flag}: --launcher {options.launcher} cannot use it, only {only} can")
+            problems.append(f"{flag}: only --launcher {' and '.join(users)} can use it")
         least = 0 if name == "gpus_per_node" else 1
         if isinstance(value, int) and value < least:
             problems.append(f"{flag} {value}: it must be {least} or more")
     minutes, warning = DEFAULT_MINUTES, given.get("warning_seconds", DEFAULT_WARNING_SECONDS)
-    try:
-        minutes = minutes_of(given["time_limit"]) if "time_limit" in given else DEFAULT_MINUTES
-    except ValueError as error:
-        problems.append(f"--time-limit {given['time_limit']} {error}, such as 90 or 4:00:00")
+    if limit := given.get("time_limit"):
+        try:
+            minutes = minutes_of(limit)
+        except ValueError as error:
+            problems.append(f"--time-limit {limit} {error}")
     # A job that is warned when it starts would be queued again for ever.
     if warning >= 60 * minutes:
-        limit = f"less than the {60 * minutes} of --time-limit"
-        problems.append(f"--warning-seconds {warning}: it must be {limit}")
+        problems.append(f"--warning-seconds {warning}: --time-limit is {60 * minutes} s")
     gpus, tasks = given.get("gpus_per_node"), given.get("tasks_per_node")
     if gpus is None:
         # A run on this machine takes one GPU if there is one. Slurm gives a job only the GPUs that it asks for.
         uses_gpu = tasks is None and options.launcher != "slurm"
         gpus = min(1, num_gpus()) if uses_gpu else 0
     if gpus and tasks not in (None, gpus):
-        problems.append(f"--tasks-per-node {tasks}: there is one process for each of {gpus} GPUs")
+        problems.append(f"--tasks-per-node {tasks}: there are {gpus} GPUs")
     pairs: dict[str, str | bool] = {name: given[name] for name in TEXT_OPTIONS if name in given}
     for text in options.sbatch:
         name, _, value = text.partition("=")
@@ -139,8 +136,8 @@ def local_problems(resources: Resources, num_runs: int = 1) -> Iterator[str]:
     """Yield a problem if this machine has too few GPUs for ``num_runs`` at the same time."""
     wanted, there = num_runs * resources.gpus_per_node, num_gpus()
     if wanted > there:
-        problem = f"{num_runs} at a time need {wanted} GPUs, and this machine has {there}"
-        yield f"--gpus-per-node {resources.gpus_per_node}: {problem}"
+        given = f"--gpus-per-node {resources.gpus_per_node}"
+        yield f"{given}: {wanted} are needed at a time, and there are {there}"
 
 
 def minutes_of(text: str) -> int:

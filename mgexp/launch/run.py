@@ -1,7 +1,4 @@
-"""Make a checked job from the options of a command line, and run it in this process.
-
-The module also freezes the code, so that a queued run does not see later changes of the working tree.
-"""
+"""Make a checked job from the options of a command line, run it in this process, and freeze its code."""
 
 from __future__ import annotations
 
@@ -64,8 +61,8 @@ def build_job(
 ) -> Job:
     """Read and check everything that a run needs, before any file is written.
 
-    Raises InputError with ``problems`` and those that are found here. With ``is_here`` False the run is for
-    another machine, so the devices and memory of this one do not matter.
+    Raises InputError with ``problems`` and those that are found here. With ``is_here`` False the devices and the
+    memory of this machine do not matter.
     """
     for file in options.imports:
         import_file(file.path, file.digest)
@@ -148,11 +145,8 @@ def with_cpus(options: RunOptions, resources: Resources) -> Resources:
 
 
 def freeze_code(target: Path, source: Path = REPOSITORY) -> None:
-    """Copy the package, the tools, the bases and their commit, unless there is a copy already.
-
-    A kill leaves no copy or a complete one.
-    """
-    # Copy to another name first. The rename then makes the whole copy appear at once.
+    """Copy the package, the tools, the bases and their commit, unless there is a copy already."""
+    # Copy to another name first. So a kill leaves no copy or a complete one.
     if not target.exists():
         temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         # In a container, a start that was killed may have had the same number.
@@ -169,5 +163,5 @@ def freeze_code(target: Path, source: Path = REPOSITORY) -> None:
 def require_frozen(code: Path) -> None:
     """Raise InputError if this process runs other code than the copy in ``code``."""
     if code.resolve() != REPOSITORY:
-        problem = f"mgexp was imported from {REPOSITORY} and not from the frozen copy in {code}"
+        problem = f"mgexp was imported from {REPOSITORY}, not from the frozen copy {code}"
         raise InputError([f"{problem}: unset PYTHONSAFEPATH and PYTHONPATH"])

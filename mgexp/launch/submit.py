@@ -22,12 +22,7 @@ from mgexp.config.load import to_yaml
 from mgexp.errors import InputError, collected
 from mgexp.launch import hold_signals
 from mgexp.launch.resources import Resources, local_problems
-from mgexp.launch.run import (
-    RunOptions,
-    check_submission,
-    freeze_code,
-    with_cpus,
-)
+from mgexp.launch.run import RunOptions, check_submission, freeze_code, with_cpus
 from mgexp.launch.task import Submission, TrainTask
 from mgexp.run.environment import REPOSITORY
 from mgexp.run.files import atomic_write_text, read_json
@@ -196,14 +191,12 @@ def outcome_of(launch: LaunchDir, job_id: str) -> tuple[Outcome, str]:
 
 
 def is_alive(job_id: str, launch: LaunchDir) -> bool:
-    """Return whether the controller of a local job still runs. The job's id is its process id.
-
-    Linux may since have given this id to another process. So the command line must also contain the job's folder.
-    """
+    """Return whether the controller of a local job still runs. The job's id is its process id."""
     try:
         command = Path("/proc", job_id, "cmdline").read_bytes()
     except OSError:
         return False
+    # Linux may since have given this id to another process.
     return os.fsencode(launch.root.resolve()) in command
 
 
@@ -221,16 +214,13 @@ def to_local(
     say: Callable[[str], None],
     code: Path | None = None,
 ) -> Outcome:
-    """Run in background processes of this machine, show the log and wait. Raises InputError for bad input.
-
-    ``code`` is the folder of a frozen copy of the code, which is made if it does not exist.
-    """
+    """Run in background processes with the frozen ``code``, and wait. Raises InputError for bad input."""
     problems = [*problems, *local_problems(resources)]
     run_dir = check_submission(run, resources, True, problems)
     submission, frozen = _frozen(run_dir, run, resources, code)
     local = to_this_machine(submission, frozen)
     number = local.job.job_id
-    say(f"process {number}, logs in {submission.launch.root}; to save and stop it: kill {number}")
+    say(f"process {number}, logs in {submission.launch.root}; to stop it: kill {number}")
     return local.wait()
 
 

@@ -22,14 +22,7 @@ from mgexp.config.values import MAX_INT, from_text
 from mgexp.errors import InputError
 from mgexp.launch.resources import Resources
 from mgexp.launch.run import RunOptions, check_submission, freeze_code
-from mgexp.launch.submit import (
-    POLL_SECONDS,
-    LocalRun,
-    ignoring,
-    stop,
-    to_slurm,
-    to_this_machine,
-)
+from mgexp.launch.submit import POLL_SECONDS, LocalRun, ignoring, stop, to_slurm, to_this_machine
 from mgexp.launch.sweep_state import QUEUED, RUNNING, RunState, states, submissions
 from mgexp.launch.task import Submission
 from mgexp.run.environment import REPOSITORY, git_commit, num_cores
@@ -75,11 +68,9 @@ def read_grid(texts: Sequence[str]) -> tuple[Point, ...]:
         key, equals, rest = text.partition("=")
         values = [value.strip() for value in _split(rest)]
         if not equals or not key or not all(values):
-            problems.append(
-                f"--grid {text!r}: it takes KEY=VALUE,VALUE, such as SOLVER.BASE_LR=0.05,0.1"
-            )
+            problems.append(f"--grid {text!r}: it takes KEY=VALUE,VALUE")
         elif key in seen:
-            problems.append(f"--grid {text}: {key} appears twice; give its values together")
+            problems.append(f"--grid {text}: {key} appears twice")
         elif len({repr(from_text(value)) for value in values}) < len(values):
             problems.append(f"--grid {text}: a value appears twice")
         seen.add(key)
@@ -110,7 +101,7 @@ def read_seeds(text: str) -> tuple[int, ...]:
     seeds = numbers if "," in text else [*range(min(sum(numbers), MAX_SEEDS + 1))]
     has_all = 1 <= len(seeds) <= MAX_SEEDS and len(set(seeds)) == len(seeds)
     if not has_all or min(seeds) < 0 or max(seeds) > MAX_INT:
-        forms = f"a number of seeds, such as 3, or the seeds, such as 0,5; at most {MAX_SEEDS:,}"
+        forms = f"a number of seeds, or the seeds, such as 0,5; at most {MAX_SEEDS:,}"
         raise InputError([f"--seeds {text}: it takes {forms}"])
     return tuple(seeds)
 
@@ -199,7 +190,7 @@ def _conflicts(sweep: Sweep, run: SweepRun) -> list[str]:
     now = dict(flatten(sweep.options(run).read()))
     # The frozen YAML would also keep its value of a key that changes no result.
     return [
-        f"{key}: the sweep in {sweep.folder.root} has {old!r}, this call has {new!r}; {REMEDY}"
+        f"{key}: {sweep.folder.root} has {old!r}, this call {new!r}; {REMEDY}"
         for key, old, new in differing_keys(frozen, now, ignored=frozenset())
     ]
 
@@ -240,14 +231,15 @@ def age_of_code(folder: SweepDir) -> str:
     # Two trees with the same commit and uncommitted changes may differ.
     if frozen == now and not now.endswith("-dirty"):
         return ""
-    return f"This sweep uses the code of its first call, commit {frozen}. For the present code, {REMEDY}."
+    return f"This sweep uses the code of commit {frozen}. For the present code, {REMEDY}."
 
 
 def submit_array(
     sweep: Sweep, runs: Sequence[SweepRun], resources: Resources, num_parallel: int
 ) -> list[str]:
     """Submit ``runs`` to Slurm as one array, at most ``num_parallel`` at a time. Return their job ids."""
-    _end_torn_line(sweep.folder)
+    # Only before the first line of a call: `cancel` appends lines while the runs of the call start.
+    cut_jsonl(sweep.folder.submissions_jsonl)
     submission = sweep.submission(resources, num_parallel)
     # Jobs that are not noted could neither be cancelled nor be told from missing ones.
     with ignoring(signal.SIGINT):
@@ -265,11 +257,8 @@ def run_on_this_machine(
     shows_log: bool,
     say: Callable[[str], None],
 ) -> Outcome:
-    """Run all, ``num_parallel`` at a time, and wait. Return the worst outcome, which is the sweep's exit code.
-
-    After Ctrl-C, or after `sweep.py cancel`, no further run starts, and the active runs save and end.
-    """
-    _end_torn_line(sweep.folder)
+    """Run all, ``num_parallel`` at a time, until they end or are cancelled. Return the worst outcome."""
+    cut_jsonl(sweep.folder.submissions_jsonl)
     # Threads of two runs on the same cores wait for each other, and both runs take more than twice the time. So
     # each run inherits its share of threads.
     if num_parallel > 1:
@@ -332,12 +321,6 @@ def cancel(folder: SweepDir) -> list[str]:
             stop(line["job_id"], LaunchDir(folder.root / line["launch"]))
         append_jsonl(folder.submissions_jsonl, {**line, "cancelled": True})
     return [run.name for run in active]
-
-
-def _end_torn_line(folder: SweepDir) -> None:
-    """Remove a line of submissions that a kill left torn. A new line after it would be lost."""
-    # Only before the first line of a call: `cancel` appends lines while the runs of the call start.
-    cut_jsonl(folder.submissions_jsonl, lambda _: True)
 
 
 def _note(folder: SweepDir, jobs: Mapping[str, str], launcher: str, launch: LaunchDir) -> None:

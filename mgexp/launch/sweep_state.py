@@ -36,7 +36,7 @@ class RunState:
     metric: str = ""
     score: float | None = None  # the last evaluation in percent
     error: str = ""  # the last line of the error
-    note: str = ""  # Slurm's reason why a queued job waits, or why the run stopped
+    note: str = ""  # why it waits or stopped
     job_id: str = ""
     log: str = ""
 
@@ -87,7 +87,7 @@ def states(folder: SweepDir, names: Iterable[str]) -> tuple[RunState, ...]:
 def all_names(folder: SweepDir) -> list[str]:
     """Return the names of all runs of all calls of the sweep, in order. Raises InputError if there is no sweep."""
     if not folder.sweep_json.exists():
-        raise InputError([f"{folder.root} is not the folder of a sweep: it has no sweep.json"])
+        raise InputError([f"{folder.root} has no sweep.json"])
     return list(read_json(folder.sweep_json)["runs"])
 
 

@@ -12,8 +12,7 @@ This is what each signal does. We observed it on Slurm 22.05:
   It then continues from the files on disk. This also covers a process that waits for another in a collective.
 - A signal that comes before the task listens is held back until then: see `hold_signals.py`.
 
-Every pickle of a job holds the same task. The state of a run is in its run folder, so a start from any pickle
-continues the run. Under submitit's local executor no scheduler ends a job, so SIGTERM stops the run.
+Under submitit's local executor no scheduler ends a job, so SIGTERM stops the run.
 """
 
 from __future__ import annotations
@@ -51,12 +50,12 @@ class Submission:
     """Runs with the same resources that are submitted together."""
 
     launch: LaunchDir
-    code: Path  # the folder of the frozen code, which may not exist yet
-    working_directory: Path  # where the tasks run, and find relative paths of the configuration
+    code: Path  # of the frozen code
+    working_directory: Path  # where relative paths lie
     resources: Resources
     name: str
     num_parallel: int = 1  # the most runs at a time
-    frozen_yaml: str = ""  # of a run that is submitted by itself; a sweep keeps those of its runs
+    frozen_yaml: str = ""  # of a run alone
 
 
 @dataclass(frozen=True)
@@ -130,9 +129,8 @@ class TrainTask:
 class _Deadline(threading.Thread):
     """A thread that queues a Slurm job again if no step ends within ``seconds`` after a warning.
 
-    Python's handlers run only between two instructions of the main thread, which may be busy in a long computation
-    or wait for another process. So the interpreter writes the number of each signal into a socket that this thread
-    reads. Use it as a context in the main thread.
+    Python's handlers run only between two instructions of the main thread, which may be busy or wait. So the
+    interpreter writes the number of each signal into a socket that this thread reads.
     """
 
     def __init__(self, seconds: float, job_id: str) -> None:
@@ -161,11 +159,8 @@ class _Deadline(threading.Thread):
                 return
         if self._run_ended.wait(self._seconds):
             return
-        print(
-            f"run_net.py: SIGUSR2 came {self._seconds:.0f} s ago, and no step has ended since: "
-            "the job is queued again and will continue from what is saved",
-            file=sys.stderr,
-        )
+        warning = f"run_net.py: SIGUSR2 came {self._seconds:.0f} s ago, and no step has ended since"
+        print(f"{warning}: the job is queued again", file=sys.stderr)
         subprocess.run(["scontrol", "requeue", self._job_id], check=True)
 
 

@@ -72,10 +72,7 @@ def build_row_findings(cfg: Config, schedule: Schedule) -> Iterator[Finding]:
 
 
 def time_gradients(way: TrainingStep, shapes: Sequence[StepShape]) -> dict[StepShape, float]:
-    """Time forward and backward once at each size (frames and crop), after a step that is not timed.
-
-    Raises TrainingError if the memory does not suffice for a shape.
-    """
+    """Time forward and backward at each size, after a warm-up. Raises TrainingError for lack of memory."""
     device, seconds = way.data.device, {}
     for shape in {(s.frames, s.crop): s for s in shapes}.values():
         used, train = shape, way.gradients
@@ -160,7 +157,7 @@ def loading_finding(
     needed = max(load.core_seconds_per_step(seconds) for load in phase_loads(schedule))
     step = MeanStep(step_seconds, needed, resources)
     text = (
-        f"a step takes {step.seconds:.3g} s with the most expensive loading and {step_seconds:.3g} s without; "
+        f"a step takes {step.seconds:.3g} s with loading and {step_seconds:.3g} s without; "
         f"{step.cores_needed:.1f} cores would keep up, and there are {num_cores()}"
     )
     values = {"cores": step.cores_needed}

@@ -1,15 +1,9 @@
-"""Check an installation and a machine: one finding for each part, with a remedy where the part is not in order.
-
-This module imports neither torchvision nor a decoder at the top, because tools/doctor.py must also run where those
-are broken.
-"""
+"""Check an installation and a machine. Import no torchvision and no decoder here: they may be broken."""
 
 from __future__ import annotations
 
-import operator
 import os
 import platform
-import re
 import shutil
 import subprocess
 import tempfile
@@ -21,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from packaging.requirements import Requirement
 
 from mgexp.run.environment import NOT_INSTALLED, num_cores, version_of
 from mgexp.run.other_programs import is_busy, other_cores_now
@@ -39,10 +34,7 @@ measured, 130 ms. Assumption."""
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check: its name, its status, what there is, and the remedy if it is not OK.
-
-    ``values`` has the numbers in ``text``, for programs.
-    """
+    """The result of one check. ``values`` has the numbers in ``text``, for programs."""
 
     name: str
     status: Status
@@ -76,33 +68,21 @@ def packages_finding(declared: Sequence[str] | None = None) -> Finding:
         except PackageNotFoundError:
             declared = []
     faults, versions = [], {}
-    for requirement in declared:
-        name, wanted = re.match(r"([\w.-]+)\s*([^;]*)", requirement).groups()  # type: ignore[union-attr]
-        if "extra ==" in requirement:
+    for wanted in map(Requirement, declared):
+        # A marker is that of an extra, such as dev.
+        if wanted.marker:
             continue
-        versions[name] = version_of(name)
-        if versions[name] == NOT_INSTALLED or not in_range(versions[name], wanted):
-            faults.append(f"{name}{wanted.strip()} ({versions[name]})")
+        found = versions[wanted.name] = version_of(wanted.name)
+        is_in = found != NOT_INSTALLED and wanted.specifier.contains(found, prereleases=True)
+        if not is_in:
+            faults.append(f"{wanted} ({found})")
     python = f"Python {platform.python_version()}"
     if not faults:
-        shown = (
-            f"{name} {versions[name]}" for name in ("torch", "torchvision") if name in versions
-        )
-        return Finding("packages", "OK", ", ".join([python, *shown]))
+        of_torch = (f"{name} {versions.get(name)}" for name in ("torch", "torchvision"))
+        return Finding("packages", "OK", ", ".join([python, *of_torch]))
     status: Status = "problem" if NOT_INSTALLED in versions.values() else "warning"
     text = f"{python}; not in the tested range: {', '.join(faults)}"
     return Finding("packages", status, text, "pip install -e . (see INSTALL.md)")
-
-
-def in_range(version: str, wanted: str) -> bool:
-    compare = {">=": operator.ge, "<": operator.lt, "==": operator.eq}
-
-    def numbers(text: str) -> tuple[int, ...]:
-        # In "2.15.0+cu132" the part after the + describes the build of the wheel, not the version.
-        return tuple(int(part) for part in re.findall(r"\d+", text.partition("+")[0])[:3])
-
-    parts = re.findall(r"(>=|==|<)([\d.]+)", wanted)
-    return all(compare[sign](numbers(version), numbers(limit)) for sign, limit in parts)
 
 
 def pair_finding() -> Finding:
@@ -117,8 +97,7 @@ def pair_finding() -> Finding:
 
 def gpu_finding() -> Finding:
     gpu, count = torch.cuda.get_device_properties(0), torch.cuda.device_count()
-    # A GPU that emulates bf16 gains nothing from it, so TRAIN.PRECISION auto does not choose it
-    # there.
+    # A GPU that emulates bf16 gains nothing from it, so TRAIN.PRECISION auto does not choose it there.
     has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
     bf16 = "bf16" if has_bf16 else "no bf16: TRAIN.PRECISION auto is fp32"
     more = f", {count} of them" if count > 1 else ""
@@ -126,10 +105,7 @@ def gpu_finding() -> Finding:
 
 
 def no_gpu_finding(cuda: str | None, gpu: str) -> Finding:
-    """Judge a machine where torch finds no GPU.
-
-    ``cuda``: CUDA version of torch's wheel. ``gpu``: name of the GPU that the driver reports, or "".
-    """
+    """Judge a machine where torch, built for ``cuda``, finds no GPU. The driver reports ``gpu``, or ""."""
     if not gpu:
         return Finding("GPU", "OK", "none: training is on the CPU")
     wheel = f"for CUDA {cuda}" if cuda else "for CPUs only"

@@ -81,10 +81,7 @@ def measure(
     num_repeats: int = 1,
     progress: bool = False,
 ) -> dict[str, dict[Kind, list[float]]]:
-    """Time every way to load on the same clips: in each repeat, one clip of each kind from each video.
-
-    ``progress`` shows a bar. An error of a way passes through.
-    """
+    """Time every way to load on the same clips: in each repeat, one clip of each kind from each video."""
 
     def mean_seconds(load: Load, kind: Kind, repeat: int) -> float:
         frames, crop, stride_range = kind
@@ -116,10 +113,7 @@ def measure(
 
 
 def in_turn(ways: Iterable[str], number: int) -> list[str]:
-    """Return the names of the ways in the order of repeat ``number``: every second repeat reverses them.
-
-    A machine that gets slower over time, as when it gets hot, then slows all ways equally.
-    """
+    """Reverse the names in every second repeat, so that a machine that gets slower slows all ways equally."""
     return list(ways)[:: -1 if number % 2 else 1]
 
 
@@ -139,10 +133,7 @@ def loader_of(clips: TrainingClips) -> Load:
 def build_clip_seconds(
     cfg: Config, schedule: Schedule, records: Sequence[Record], opener: Opener
 ) -> dict[Kind, float]:
-    """Time on one core a clip of each kind of ``schedule``, as a mean over ``records``.
-
-    Raises VideoError if a video fails.
-    """
+    """Time on one core a clip of each kind, as a mean over ``records``. Raises VideoError if a video fails."""
     ways = {"": loader_of(build_training_clips(cfg, records, opener))}
     with one_core():
         timed = measure(ways, kinds_of(phase_loads(schedule)), len(records))

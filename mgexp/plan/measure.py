@@ -41,10 +41,7 @@ def build_checked_schedule(
     num_processes: int = 1,
     checks_model: bool = True,
 ) -> Schedule:
-    """Build a schedule, and with ``checks_model`` check that the model and the training step accept its shapes.
-
-    ``problems``: problems that are already known. Raises InputError with these and all others.
-    """
+    """Build a schedule and check the model. Raises InputError with ``problems`` and all others."""
     problems = [*problems, *cross_problems(cfg)]
     with collected(problems):
         schedule = build_row_schedule(cfg, num_videos, num_processes)
@@ -57,11 +54,7 @@ def build_checked_schedule(
 
 @dataclass(frozen=True)
 class Measurement:
-    """The measured costs of a row in one process.
-
-    ``steps``: the timed steps, by shape. ``clips``: core seconds of a clip of each kind as training loads it;
-    None if there were no videos.
-    """
+    """The timed steps of a row in one process, and the core seconds of a clip of each kind, if it has videos."""
 
     steps: Mapping[StepShape, TimedSteps]
     clips: Mapping[Kind, float] | None
@@ -75,10 +68,7 @@ class Measurement:
 
 
 def build_measurement(cfg: Config, schedule: Schedule, num_steps: int) -> Measurement:
-    """Time the loading of a clip of each kind, and ``num_steps`` steps of each shape of ``schedule``.
-
-    Raises InputError if a video or the memory fails.
-    """
+    """Time the loading of each kind of clip and the steps. Raises InputError if a video or the memory fails."""
     clips = build_loading_seconds(cfg, schedule)
     device = device_of(cfg.DEVICE)
     torch.set_num_threads(cfg.TRAIN.NUM_THREADS or torch.get_num_threads())
@@ -100,11 +90,7 @@ def build_measurement(cfg: Config, schedule: Schedule, num_steps: int) -> Measur
 
 
 def build_loading_seconds(cfg: Config, schedule: Schedule) -> dict[Kind, float] | None:
-    """Time a clip of each kind on one core, as configured.
-
-    Return None if the training list or its videos are not on this machine. Raises InputError if the
-    list is wrong or a video fails.
-    """
+    """Time each kind of clip on one core; None without videos. Raises InputError for a bad list or video."""
     cfg = in_fold(cfg)
     if not is_listed(cfg.DATA.TRAIN_LIST):
         return None

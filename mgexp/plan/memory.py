@@ -24,9 +24,8 @@ from mgexp.train.step import num_pieces, split
 def build_memory(cfg: Config, schedule: Schedule, num_processes: int) -> dict[str, Any]:
     """Estimate the bytes that a process holds between steps, and those that a step of each shape keeps, for JSON.
 
-    At most ``clips_at_once`` of the ``clips`` of a process go through the network together. ``activation_bytes``
-    is what these keep for the backward pass in fp32. The model must take the shapes of ``schedule``, and
-    TRAIN.MAX_CLIPS_PER_GPU cut its mini-batches. Raises InputError if the optimizer cannot be counted.
+    ``activation_bytes`` is what the ``clips_at_once`` that go through the network together keep for the backward
+    pass in fp32. Raises InputError if the optimizer cannot be counted.
     """
     model = build_model(cfg)
     most: dict[tuple[int, int, int], int] = {}
@@ -58,10 +57,7 @@ def build_clips_at_once(cfg: Config, model: nn.Module, step: StepShape) -> int:
 
 
 def build_held_bytes(cfg: Config, model: nn.Module, num_processes: int = 1) -> int:
-    """Count the bytes of the weights, their average, the gradients and the optimizer's state of a process.
-
-    The optimizer takes one step on a copy of ``model`` without memory. Raises InputError if it cannot.
-    """
+    """Count the bytes that a process holds. Raises InputError if the optimizer cannot step without memory."""
     clone = copy.deepcopy(model).to("meta")
     weights = sum(tensor.nbytes for tensor in (*clone.parameters(), *clone.buffers()))
     optimizer, gradients = build_optimizer(cfg, clone), 0
@@ -85,7 +81,7 @@ def build_held_bytes(cfg: Config, model: nn.Module, num_processes: int = 1) -> i
 def memory_table(memory: Mapping[str, Any], num_processes: int) -> str:
     """Write the result of ``build_memory`` as a table for people."""
     shapes: Sequence[Mapping[str, int]] = memory["shapes"]
-    where = "of the process" if num_processes == 1 else f"of one of {num_processes} processes"
+    where = f"of one of {num_processes} processes" if num_processes > 1 else "of the process"
     held = memory["held_bytes"]
     rows = [("shape", "clips", "at once", "GiB of a step")]
     for shape in shapes:
@@ -96,8 +92,7 @@ def memory_table(memory: Mapping[str, Any], num_processes: int) -> str:
         [
             f"memory {where} in fp32, of which weights, gradients and optimizer hold {held / 2**30:.2f} GiB",
             aligned(rows),
-            "An estimate of what autograd keeps for the backward pass. The workspace of kernels comes on top, and",
-            "bf16 and fp16 keep less.",
-            "at once: TRAIN.MAX_CLIPS_PER_GPU cuts a mini-batch into parts that take less memory.",
+            "An estimate of what autograd keeps. The workspace of kernels comes on top.",
+            "at once: TRAIN.MAX_CLIPS_PER_GPU cuts a mini-batch into parts.",
         ]
     )

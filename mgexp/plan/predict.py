@@ -4,11 +4,10 @@ The model of a step of one process, in seconds (L: core seconds of loading its c
 
     step = max(compute, L / workers, (cores that compute · compute + L) / cores)
 
-Workers load while the process trains. On a CPU they share its cores with training and yield to it,
-so loading gets the time that training leaves idle: this is the third term. Without workers, loading
-and training take turns. Workers keep batches ready. So steps whose clips load fast make up for steps
-whose clips load slowly, and the model uses means over the cycle. The seconds of an all-reduce between
-processes are not in the model.
+Workers load while the process trains. On a CPU they share its cores with training and yield to it, so loading gets
+the time that training leaves idle: this is the third term. Without workers, loading and training take turns.
+Workers keep batches ready. So steps whose clips load fast make up for steps whose clips load slowly, and the model
+uses means over the cycle. The seconds of an all-reduce between processes are not in the model.
 """
 
 from __future__ import annotations
@@ -23,10 +22,7 @@ from mgexp.plan.timing import TimedSteps
 
 @dataclass(frozen=True)
 class Resources:
-    """The loader workers of one process, and the cores that the process and its workers share.
-
-    ``busy_cores``: cores that a step keeps busy; 0 if it runs on a GPU.
-    """
+    """The workers of a process, the cores of both, and the cores that a step keeps busy (0 on a GPU)."""
 
     num_workers: int
     num_cores: int

@@ -42,18 +42,12 @@ class RowSchedule:
         return self.clips(shape) * macs * FLOPS_PER_MAC * TRAINING_PER_FORWARD
 
     def clips_per_teraflop(self, shapes: Sequence[BatchShape]) -> float:
-        """Count the clips per 10¹² FLOPs of training, over one step of each shape.
-
-        If the devices compute 10¹² FLOPs per second, the loader must deliver this number of clips per second.
-        """
+        """Count the clips per 10¹² FLOPs of training, over one step of each shape."""
         return 1e12 * sum(map(self.clips, shapes)) / sum(map(self.step_flops, shapes))
 
 
 def build_known_schedule(cfg: Config, num_videos: int | None = None) -> Schedule | None:
-    """Build the schedule over so many training videos, by default those of the list or of DATA.NUM_VIDEOS.
-
-    Return None if their number is unknown. Raises InputError for an impossible schedule.
-    """
+    """Build the schedule for ``num_videos``, or those of the row; None if unknown. Raises InputError."""
     num, problems = build_num_videos(cfg, num_videos)
     return None if problems else build_row_schedule(cfg, num)
 

@@ -22,11 +22,7 @@ Way = Callable[[StepShape], Step]
 
 @dataclass(frozen=True)
 class Sample:
-    """One timed step.
-
-    ``used_bytes``: the peak of GPU memory in the step, minus the memory held before it; None on a CPU, where
-    torch does not count memory.
-    """
+    """One timed step. ``used_bytes``: its peak of GPU memory, minus the memory held before; None on a CPU."""
 
     seconds: float
     used_bytes: int | None = None
@@ -59,11 +55,9 @@ class Stopwatch:
 
 @dataclass(frozen=True)
 class TimedSteps:
-    """Seconds of the steps of one way at one shape.
+    """Seconds of the steps of one way at one shape; the first of ``warmup_seconds`` is the first use of the shape.
 
-    ``warmup_seconds``: the steps before the timed ones; the first of them is the first use of the shape.
-    ``seconds``: the timed steps. ``used_bytes``: the most memory of a timed step, beyond the memory held between
-    steps (weights, gradients, momenta); None where it was not measured.
+    ``used_bytes``: the most memory of a timed step, beyond weights, gradients and momenta; None on a CPU.
     """
 
     warmup_seconds: tuple[float, ...]
@@ -88,10 +82,7 @@ class TimedSteps:
         return float(np.quantile(self.seconds, 0.9))
 
     def ratios_to(self, other: TimedSteps) -> list[float]:
-        """Divide the seconds by the seconds of ``other``, repeat by repeat.
-
-        The two steps of a repeat were timed close together, so what disturbs one disturbs both.
-        """
+        """Divide the seconds by those of ``other``, which were timed close to them, repeat by repeat."""
         return [own / its for own, its in zip(self.seconds, other.seconds, strict=True)]
 
 
@@ -103,15 +94,11 @@ def measure_steps(
     stopwatch: Stopwatch,
     progress: bool = False,
 ) -> dict[str, dict[StepShape, TimedSteps]]:
-    """Time ``num_steps`` steps of every way at each shape, after ``num_warmup`` steps of each.
-
-    ``progress`` shows a bar. An error of a way passes through.
-    """
+    """Time ``num_steps`` steps of every way at each shape, after ``num_warmup`` steps of each."""
     timed: dict[str, dict[StepShape, TimedSteps]] = {name: {} for name in ways}
     num_all = len(shapes) * len(ways) * (num_warmup + num_steps)
-    # The shapes come one after the other, as in training, because libraries remember a limited
-    # number of shapes. If several ways share kernels, only the first way pays for the first use of
-    # a shape.
+    # The shapes come one after the other, as in training, because libraries remember a limited number of shapes.
+    # If several ways share kernels, only the first way pays for the first use of a shape.
     with progress_bar(num_all, " steps", desc="timing", is_shown=progress) as bar:
         for shape in shapes:
             steps = {name: way(shape) for name, way in ways.items()}

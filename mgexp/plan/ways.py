@@ -32,9 +32,8 @@ weights which start at zero do not stay zero."""
 class RandomClips:
     """Random clips and labels. Shapes that differ only in their BN groups get the same clips and labels.
 
-    ``device``: the device on which the step runs. For a GPU, the clips lie in page-locked memory,
-    as the clips of a loader do. ``region_side``: with AUG.DEVICE training, the pixels along a side of the regions
-    from which the device makes the clips, which it changes by ``augment``. None: the clips arrive finished.
+    ``region_side``: with AUG.DEVICE training, the pixels along a side of the regions from which ``device`` makes
+    the clips, which it changes by ``augment``. None: the clips arrive finished.
     """
 
     def __init__(
@@ -50,19 +49,14 @@ class RandomClips:
 
     def batch(self, shape: StepShape) -> Batch:
         """Return clips uint8 (B, 3, T, S, S) in channels_last_3d memory, as a loader does, and labels (B, ...)."""
-        # Batches are views of one buffer, because separate batches for all shapes could fill the
-        # memory.
+        # Batches are views of one buffer, because separate batches for all shapes could fill the memory.
         size = (shape.clips, shape.frames, shape.crop, shape.crop, 3)
         clips = self._draw(shape, shape.crop).view(size).permute(0, 4, 1, 2, 3)
         rng = torch.Generator().manual_seed(1)
         return Batch(clips, self.task.draw_labels(shape.clips, rng), ())
 
     def arriving(self, shape: StepShape) -> Callable[[], Batch]:
-        """Return what a run does before a step of ``shape``, so that its batch is on the device.
-
-        A run on a GPU does this during the step before. Here it is done before the step, and so the time of both
-        is an upper limit there.
-        """
+        """Return what puts a batch of ``shape`` on the device. A run on a GPU does this during the step before."""
         batch, side = self.batch(shape), self.region_side
         if side is not None:
             sizes = ((shape.frames, side, side),) * shape.clips

@@ -1,9 +1,7 @@
 """Count seconds by name, also across resumes, and time steps on a CPU or a GPU.
 
-These names are in use: `train` (includes `input_wait` and `shape_warmup`), `input_wait`, `evaluate`,
-`precise_bn`, `checkpoint`, `shape_warmup`, `program`, and the two of `mgexp.run.other_programs`. Each name is
-counted by itself. If one is measured inside another, both count the seconds, so `train` must be stopped while the
-run evaluates.
+The names are `train` (includes `input_wait` and `shape_warmup`), `input_wait`, `evaluate`, `precise_bn`,
+`checkpoint`, `shape_warmup`, `program`, and the two of `mgexp.run.other_programs`.
 """
 
 from __future__ import annotations
@@ -20,10 +18,9 @@ import torch
 
 
 class Clock:
-    """A counter of seconds by name. `state_dict` and `load_state_dict` carry it across resumes.
+    """A counter of seconds by name. If one name is measured inside another, both count the seconds.
 
-    `now` gives the present time in seconds from any fixed origin. Work on a GPU is asynchronous: synchronise
-    before you measure it.
+    `now` gives the present time in seconds. Work on a GPU is asynchronous: synchronise before you measure it.
     """
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
@@ -35,9 +32,7 @@ class Clock:
     def measure(self, name: str) -> Iterator[None]:
         """Count the seconds of the block, also if it ends with an exception."""
         if name in self._started:
-            raise ValueError(
-                f"clock {name!r} is running already, and its seconds would count twice"
-            )
+            raise ValueError(f"clock {name!r} is running already")
         self._started[name] = self._now()
         try:
             yield
@@ -65,10 +60,7 @@ class Clock:
 
 
 def seconds_since_process_start(stat: Path = Path("/proc/self/stat")) -> float:
-    """Return the seconds since this process started, to 0.01 s; 0 on other systems than Linux.
-
-    So the seconds of imports count too.
-    """
+    """Return the seconds since this process started, imports included; 0 on other systems than Linux."""
     if not stat.exists():
         return 0.0
     # Field 22 is the start in ticks since the machine started. Field 2, the name, may contain spaces and brackets,
@@ -78,11 +70,7 @@ def seconds_since_process_start(stat: Path = Path("/proc/self/stat")) -> float:
 
 
 class StepTimer:
-    """A timer of steps from ``start`` to ``stop``. ``computed`` marks the end of the computation between them.
-
-    A GPU computes while Python continues. So the timer puts events into the GPU's queue, and reads them later,
-    all at once.
-    """
+    """A timer of steps from ``start`` to ``stop``. ``computed`` marks the end of the computation between them."""
 
     def __init__(self, device: torch.device) -> None:
         self._on_gpu = device.type == "cuda"
@@ -117,9 +105,10 @@ class StepTimer:
             for start, computed, end in steps
         ]
 
-    def _now(self) -> Any:  # noqa: ANN401 - seconds, or an event of a GPU
+    def _now(self) -> Any:  # noqa: ANN401
         if not self._on_gpu:
             return time.perf_counter()
+        # A GPU computes while Python continues. So events go into its queue, and are read later, all at once.
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
         return event

@@ -85,10 +85,7 @@ def sum_confusions(confusions: Iterable[Confusion]) -> Confusion:
 
 
 def write_confusion(path: Path, counts: Counts) -> None:
-    """Write confusion.csv: a line for each pair that occurs, and a line for the accuracy of each class.
-
-    ``percent`` is the share of the videos of the label. Where label and prediction agree, it is the accuracy.
-    """
+    """Write confusion.csv: a line for each pair that occurs, with its percent of the videos of the label."""
     num_videos = {score.label: score.num_videos for score in Confusion(counts).classes}
     counted = {(label, predicted): num for label, predicted, num in counts}
     # A class that the model never recognised also has a line, with the accuracy 0.

@@ -75,14 +75,11 @@ def within_quota(num_cores: int) -> int:
 
 
 def git_commit(repository: Path) -> str:
-    """Return the commit of the working tree at `repository`, with "-dirty" if its files differ from it.
-
-    Return "unknown" if `repository` is not the top folder of a git working tree with a commit: a package that is
-    installed inside another repository must not report the commit of that repository.
-    """
+    """Return the commit of `repository`, with "-dirty" if files differ; "unknown" if it is no top folder."""
     # A frozen copy has no .git, and may lie inside the working tree of another commit.
     if (repository / COMMIT_TXT).is_file():
         return (repository / COMMIT_TXT).read_text(encoding="utf-8").strip()
+    # A package that is installed inside another repository must not report the commit of that one.
     top = _git(repository, "rev-parse", "--show-toplevel")
     commit = _git(repository, "rev-parse", "HEAD")
     if not top or not commit or Path(top).resolve() != repository.resolve():
@@ -115,10 +112,7 @@ def version_of(package: str) -> str:
 
 
 def cpu_model() -> str:
-    """Name the processor, and the instructions that torch uses on it: AMD EPYC (AVX2).
-
-    Hosts of a cloud may have one name and other instructions, so that one is twice as fast as the other.
-    """
+    """Name the processor, and the instructions that torch uses on it: hosts of one name may differ in these."""
     # On many systems platform.processor() gives only the architecture, or nothing.
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []

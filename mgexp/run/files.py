@@ -1,8 +1,4 @@
-"""Write and read files so that a kill at any moment leaves the old content or the new one.
-
-Files are replaced whole (`atomic_file`). A file of lines grows, and a kill tears at most its last line
-(`append_jsonl`). A lock (`lock_file`) ensures that only one process writes into a folder.
-"""
+"""Write and read files so that a kill leaves the old content or the new one, or tears a last line."""
 
 from __future__ import annotations
 
@@ -27,7 +23,7 @@ import simplejson
 from mgexp.errors import InputError
 
 LOGGER = logging.getLogger("mgexp")
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)  # a full disk, and a user whose share of it is used up
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)  # a full disk or quota
 # These return False for a name that is too long or unreadable. The methods of Path raise OSError for it.
 is_file, is_folder, is_there = os.path.isfile, os.path.isdir, os.path.exists
 
@@ -105,10 +101,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def understanding(path: Path) -> Iterator[None]:
-    """Raise InputError, which names the file or folder ``path``, if the block cannot use what it read there.
-
-    Valid JSON may lack a key or hold other values, if somebody edited a file or another version wrote it.
-    """
+    """Raise InputError, which names the file or folder ``path``, if the block cannot use what it read there."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, EOFError, BadZipFile) as error:
@@ -125,7 +118,7 @@ def short_path(path: Path) -> str:
 
 def is_listed(text: str) -> bool:
     """Tell whether a key names a list: a file or folder that exists, or a pattern of files."""
-    return bool(text and (is_there(text) or glob(text)))  # noqa: PTH207 (Path.glob fails for long names)
+    return bool(text and (is_there(text) or glob(text)))  # noqa: PTH207 (long names)
 
 
 def sha256_of(path: Path) -> str:
@@ -165,11 +158,7 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
 
 
 def iter_jsonl(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of a file of lines, one after the other. Yield none if there is no file yet.
-
-    A kill tears the last line, which then has no newline and is left out. Raises InputError if any other line is
-    not JSON.
-    """
+    """Yield the records, without a torn last line. Raises InputError if another line is not JSON."""
     if not path.exists():
         return
     # The part after the last newline is "" in a whole file. After a kill it is the torn line.
@@ -184,7 +173,7 @@ def iter_jsonl(path: Path) -> Iterator[dict[str, Any]]:
         yield record
 
 
-def cut_jsonl(path: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
+def cut_jsonl(path: Path, keep: Callable[[dict[str, Any]], bool] = bool) -> None:
     """Remove a torn last line, and every record for which `keep` returns False. Replace the file atomically."""
     kept = (json_line(record) for record in read_jsonl(path) if keep(record))
     atomic_write_text(path, "".join(kept))
@@ -214,11 +203,8 @@ def lock_file(path: Path, busy: str = "", waits: bool = False) -> Iterator[None]
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 raise InputError([busy or f"{path.parent} is in use by {holder}"]) from error
             if text and _may_live(pid, host):
-                problem = (
-                    f"{path} names {holder}, and the file system cannot lock it ({error.strerror})"
-                )
-                remedy = "stop that process if it still runs, then remove the file"
-                raise InputError([f"{problem}: {remedy}"]) from error
+                problem = f"{path} names {holder}, and cannot be locked ({error.strerror})"
+                raise InputError([f"{problem}: remove it if that process has ended"]) from error
             LOGGER.warning("%s: cannot be locked (%s): do not run twice", path, error.strerror)
         else:
             # While this process waited, the holder may have released the lock, and emptied the file.

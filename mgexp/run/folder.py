@@ -15,7 +15,7 @@ from mgexp.errors import InputError
 from mgexp.run.files import lock_file
 
 RUNS = "runs"
-GROUPS = "groups.json"  # beside the lists of a project: the group of each video
+GROUPS = "groups.json"  # the group of each video
 SMOKE = "smoke"
 SMOKE_GIVEN = "--smoke"
 """The mark of a smoke run in starts.jsonl. It stands among the keys that the command line gave."""
@@ -65,15 +65,15 @@ class RunDir(Folder):
     init_weights_json = Inside("init_weights.json")
     log_txt = Inside("log.txt")  # what the run printed
     checkpoints = Inside("checkpoints")
-    model = Inside("model.pt")  # the weights that the final evaluation scored
+    model = Inside("model.pt")  # the weights of the result
     # The names of the classes 0, 1, …, one on each line. Data sets without names have no such file.
     classes_txt = Inside("classes.txt")
     # How many videos of each class the final evaluation took for each class.
     confusion_csv = Inside("confusion.csv")
-    result_json = Inside("result.json")  # written last: a run with this file is finished
+    result_json = Inside("result.json")  # written last
     wandb_json = Inside("wandb.json")  # the id of this run at W&B
-    lock = Inside("lock")  # names the process that writes into this folder
-    launches = Inside("launches")  # a LaunchDir per submission of this run alone
+    lock = Inside("lock")  # names its process
+    launches = Inside("launches")  # a LaunchDir per submission
 
     def class_names(self) -> tuple[str, ...]:
         if not self.classes_txt.is_file():
@@ -115,10 +115,7 @@ def default_run_dir(experiment: str, seed: int, is_smoke: bool) -> RunDir:
 
 
 def find_runs(root: Path) -> tuple[RunDir, ...]:
-    """Find every run folder at or below `root`, which is a folder with a config.yaml. Sort them by path.
-
-    Smoke runs are left out, unless `root` is their folder or one below it.
-    """
+    """Find every folder with a config.yaml at or below `root`, sorted. Leave out smoke runs below it."""
     configs = sorted(root.rglob(RunDir(root).config_yaml.name))
     runs = (config.parent for config in configs)
     return tuple(RunDir(run) for run in runs if SMOKE not in run.relative_to(root).parts)
@@ -128,11 +125,11 @@ class RunsDir(Folder):
     """A folder of rows: <root>/<row>/seed<N> are run folders, and root contains the report on them."""
 
     report_md = Inside("report.md")
-    report_html = Inside("report.html")  # the same as one file with its figures in it
+    report_html = Inside("report.html")  # the same with its figures
     readme_md = Inside("README.md")  # the page of a study
     prose_md = Inside("prose.md")  # what people write for that page
     figures = Inside("figures")
-    stored_jsonl = Inside("runs.jsonl")  # finished runs, kept beside the YAMLs of their rows
+    stored_jsonl = Inside("runs.jsonl")  # finished runs
 
     def figure(self, name: str, kind: str) -> Path:
         return self.figures / f"{name}.{kind}"
@@ -159,7 +156,7 @@ class ExperimentsDir(Folder):
     """The folder of all rows: a YAML for each, published numbers, and our measured ones."""
 
     results_csv = Inside("results.csv")  # a line per finished run
-    published_csv = Inside("published.csv")  # a line per published number, written by people
+    published_csv = Inside("published.csv")  # written by people
     readme_md = Inside("README.md")  # the tables
 
 
@@ -167,7 +164,7 @@ class CheckDir(Folder):
     """The folder of a check of videos, see `tools/check_data.py`."""
 
     videos_jsonl = Inside("videos.jsonl")  # a line per video
-    quarantine_txt = Inside("quarantine.txt")  # paths of the videos that training cannot use
+    quarantine_txt = Inside("quarantine.txt")  # what training cannot use
 
     def locked(self) -> AbstractContextManager[None]:
         return _locked(self.root)
@@ -183,9 +180,8 @@ def _locked(root: Path, *inside: Path) -> Iterator[None]:
             with TemporaryFile(dir=folder):
                 pass
         except OSError as error:
-            raise InputError(
-                [f"cannot write into the folder {folder}: {error.strerror}"]
-            ) from error
+            problem = f"cannot write into the folder {folder}: {error.strerror}"
+            raise InputError([problem]) from error
     with lock_file(root / "lock"):
         # This process now holds the lock, so the process that wrote these files has ended.
         for folder in folders:
@@ -197,11 +193,10 @@ def _locked(root: Path, *inside: Path) -> Iterator[None]:
 class LaunchDir(Folder):
     """The folder of one submission: pickles and logs of submitit, and how each job ended.
 
-    A folder is used only once. submitit names its files after job ids, and a new cluster starts with the same ids,
-    so submitit could read the results of an old job.
+    A folder is used only once, because job ids may come again, and submitit would read the results of an old job.
     """
 
-    frozen_yaml = Inside("frozen.yaml")  # the configuration of a run that was submitted by itself
+    frozen_yaml = Inside("frozen.yaml")  # of a run alone
 
     def outcome_json(self, job_id: str, rank: int) -> Path:
         """Return the file that says how process `rank` of a job ended. A killed process does not write it."""
@@ -224,18 +219,15 @@ def new_launch_dir(launches: Path) -> LaunchDir:
 
 
 class SweepDir(Folder):
-    """The folder of a sweep: runs/<point>/<experiment>/seed<N> are its run folders.
+    """The folder of a sweep: runs/<point>/<experiment>/seed<N> are its run folders."""
 
-    A point is one choice of values, such as SOLVER.BASE_LR=0.1. Without a grid, its name is "all".
-    """
-
-    sweep_json = Inside("sweep.json")  # the first working directory, and the names of all runs
+    sweep_json = Inside("sweep.json")  # working directory and runs
     code = Inside("code")  # the frozen copy of the code
     configs = Inside("configs")  # the frozen YAMLs
     submissions_jsonl = Inside("submissions.jsonl")  # a line per submission of a run
-    cancelled = Inside("cancelled")  # exists after `sweep.py cancel`: no further run may start
+    cancelled = Inside("cancelled")  # by `sweep.py cancel`
     launches = Inside("launches")  # a LaunchDir per submission
-    runs = Inside("runs")  # the folder that tools/collect.py takes
+    runs = Inside("runs")  # for tools/collect.py
 
     def config_yaml(self, point: str, experiment: str) -> Path:
         return self.configs / point / "experiments" / f"{experiment}.yaml"

@@ -48,7 +48,7 @@ class StepRecord:
 class Progress:
     """A reporter of every ``log_period``-th step: its own record, and means over the steps since the last report.
 
-    ``path`` is metrics.jsonl on rank 0. It is None on other ranks, which report nothing. ``tell`` gets each line.
+    ``path`` is metrics.jsonl on rank 0, and None on other ranks. ``tell`` gets each line.
     """
 
     def __init__(
@@ -128,10 +128,7 @@ def progress_bar(
     desc: str | None = None,
     is_shown: bool = True,
 ) -> tqdm[Any]:
-    """Return a bar for a terminal. Elsewhere, as in a log file, it writes a line every ten seconds.
-
-    A bar with ``items`` yields them and counts them by itself.
-    """
+    """Return a bar, over ``items`` if given. In a log file it writes a line every ten seconds."""
     is_terminal = sys.stderr.isatty()
     # The bar itself would be long in a log, so only its numbers are written.
     numbers = "{desc}{n_fmt}/{total_fmt}{unit} [{elapsed}<{remaining}]"

@@ -1,8 +1,4 @@
-"""Measure how many of this process's cores other programs keep busy, from Linux's /proc.
-
-A busy machine makes times useless for comparisons, so a run writes this number into result.json. Time that other
-virtual machines take from ours ("steal") counts too, because it slows a run in the same way.
-"""
+"""Measure how many of our cores other programs and virtual machines ("steal") keep busy, from Linux's /proc."""
 
 from __future__ import annotations
 
@@ -56,10 +52,7 @@ def core_seconds_of_others(root: int, proc: Path = PROC) -> float | None:
 
 
 class OtherPrograms:
-    """A watch over other programs while a run trains. It counts in ``clock``, which a resume carries on.
-
-    ``read`` is `core_seconds_of_others` for the processes of the run.
-    """
+    """A watch over other programs that counts in ``clock``. ``read`` gives `core_seconds_of_others`."""
 
     def __init__(self, clock: Clock, read: Callable[[], float | None]) -> None:
         self._clock, self._read = clock, read

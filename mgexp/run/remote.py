@@ -1,14 +1,4 @@
-"""Weights at an address: copied once into a cache, and checked by their SHA-256.
-
-An address begins with http:// or https://, or with the prefix of a handler of iopath that a custom file registers:
-
-    # my_handlers.py
-    from iopath.common.s3 import S3PathHandler
-    from mgexp.run.remote import PATHS
-    PATHS.register_handler(S3PathHandler())
-
-    python tools/run_net.py --import my_handlers.py --cfg … TRAIN.INIT_WEIGHTS s3://bucket/weights.pyth
-"""
+"""Weights at an address of the web, or of a handler of iopath (docs/weights.md): copied once, and checked."""
 
 from __future__ import annotations
 
@@ -53,8 +43,7 @@ def expected_sum(text: str) -> str:
 def local_file(text: str) -> Path:
     """Return the file of this machine that holds what ``text`` names: that path, or the copy of an address.
 
-    An address may end in #sha256= and 64 digits. The copy must then have this sum; a wrong one is deleted.
-    Raises InputError if there is no such file, or if it has another sum.
+    Raises InputError if there is no such file, or if its sum is not that after #sha256=; the copy is then deleted.
     """
     if not is_remote(text):
         return Path(text)

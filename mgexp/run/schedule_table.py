@@ -33,8 +33,7 @@ def schedule_json(schedule: Schedule) -> dict[str, Any]:
 def _shapes_json(schedule: Schedule) -> list[dict[str, Any]]:
     """List each shape once, the largest mini-batches first, with the ratio of its clips.
 
-    With ``exact_ratio`` a step would cost as much as one of the full shape. ``work`` is the cost of a step,
-    relative to that one. Both take the crop in whole pixels.
+    With ``exact_ratio`` a step would cost as much as one of the full shape. ``work``: its cost / that one.
     """
     recipe, cost = schedule.recipe, schedule.multigrid.clip_cost
     full = cost(recipe.frames, recipe.crop)

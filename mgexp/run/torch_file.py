@@ -1,7 +1,4 @@
-"""Write files of tensors whole, and check that they are whole when they are read.
-
-A torch file is a zip archive, in which every member has a checksum (CRC-32).
-"""
+"""Write files of tensors whole, and check them: they are zip archives with a CRC-32 of each member."""
 
 from __future__ import annotations
 
@@ -30,10 +27,7 @@ def save_torch(path: Path, value: dict[str, Any]) -> None:
 
 
 def load_torch(path: Path) -> dict[str, Any]:
-    """Read tensors and plain values. Never run code from the file.
-
-    Raises DamagedFileError if the file is damaged, and TrainingError if it is whole but contains something else.
-    """
+    """Read tensors and plain values, never code. Raises DamagedFileError, or TrainingError if it is whole."""
     check_whole(path)
     # Without map_location, torch puts tensors on the device that saved them, which may not exist here.
     try:

@@ -1,7 +1,4 @@
-"""Send the lines of a run to TensorBoard and W&B as the run writes them.
-
-The run folder holds everything. So a tracker that fails causes one warning, and the run continues without it.
-"""
+"""Send the lines of a run to TensorBoard and W&B. If one fails, the run continues without it."""
 
 from __future__ import annotations
 
@@ -42,11 +39,7 @@ def numbers_of_result(result: Line) -> dict[str, float]:
 
 @dataclass
 class TensorBoard:
-    """A tracker that writes scalars and the configuration into ``folder``, as events for TensorBoard.
-
-    A start that resumes writes the recorded ``evaluations()`` again, because TensorBoard then drops everything
-    that an earlier start wrote for ``first_step`` and later.
-    """
+    """A tracker that writes scalars and the configuration into ``folder``, as events for TensorBoard."""
 
     folder: Path
     config: Mapping[str, Any]
@@ -62,6 +55,7 @@ class TensorBoard:
             # Markdown shows indented lines unchanged, as a block of code.
             lines = [f"    {line}" for line in simplejson.dumps(values, indent=2).splitlines()]
             self._writer.add_text(tag, "\n".join(lines), first_step)
+        # TensorBoard has dropped what an earlier start wrote for this step and later.
         for line in self.evaluations():
             if line["step"] >= first_step and not line["full_protocol"]:
                 self.evaluation(line)
@@ -99,10 +93,7 @@ class TensorBoard:
 
 @dataclass
 class WandbRun:
-    """A tracker that sends the run to W&B.
-
-    If a start did not reach a checkpoint, the next start is a new run at W&B, because it may have other settings.
-    """
+    """A tracker that sends the run to W&B."""
 
     run_dir: RunDir
     name: str
@@ -116,6 +107,7 @@ class WandbRun:
         import wandb
 
         file = self.run_dir.wandb_json
+        # A start without a checkpoint may have other settings than the one before it, so it is a new run at W&B.
         if first_step == 0 or not file.exists():
             write_json(file, {"id": uuid.uuid4().hex[:12]})
         # W&B gets only what this file sends: no code, no name of the machine, no list of packages. Nothing is sent
@@ -173,11 +165,7 @@ Tracker = TensorBoard | WandbRun
 
 
 class Trackers:
-    """All trackers of a run, by name. A tracker that fails is named in one warning and gets nothing more.
-
-    ``start`` comes before the first line; a run that resumes sends the lines after ``first_step`` steps again.
-    ``step`` takes a line of metrics.jsonl, and ``evaluation`` one of evaluations.jsonl.
-    """
+    """All trackers of a run, by name. A tracker that fails is named in one warning and gets nothing more."""
 
     def __init__(self, trackers: Mapping[str, Tracker] | None = None) -> None:
         self._trackers = dict(trackers or {})
@@ -211,10 +199,7 @@ class Trackers:
             except Exception as error:
                 # Perhaps the disk is full or the network is gone. Days of training must not end for a curve.
                 del self._trackers[name]
-                LOGGER.warning(
-                    "%s failed and gets no more lines of this run (%s: %s); the run folder has all",
-                    *(name, type(error).__name__, error),
-                )
+                LOGGER.warning("%s failed and gets no more lines of this run: %r", name, error)
 
 
 NOBODY = Trackers()
@@ -227,10 +212,10 @@ def tracking_problems(uses_tensorboard: bool, wandb_mode: str | None) -> Iterato
         if not is_wanted:
             continue
         if importlib.util.find_spec(package) is None:
-            yield f"{package.upper()}.ENABLE = True needs the package {package}: pip install {package}"
+            yield f"{package.upper()}.ENABLE = True: pip install {package}"
         elif package == "wandb" and wandb_mode == "online":
             import wandb
 
             # Without an account W&B would ask for one in the middle of a start.
             if not wandb.login(prompt=False, verify=False):
-                yield "WANDB.MODE = online, but nobody is logged in at W&B: run `wandb login`"
+                yield "WANDB.MODE = online, but nobody is logged in: run `wandb login`"

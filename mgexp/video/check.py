@@ -20,12 +20,10 @@ from mgexp.video.pyav import AV_ERRORS, header_duration
 from mgexp.video.reader import VideoError
 from mgexp.video.store import stamp_of
 
-# ruff: noqa: ANN401 (the objects of PyAV are untyped here)
-
 KINDS = {
     "ok": "decodes, nothing strange",
     "timestamps_not_monotonic": "decodes, but frames come out of the order of their times (still usable)",
-    "sizes_differ": "a folder of images of several sizes, which are resized to the first of a clip (still usable)",
+    "sizes_differ": "a folder of images of several sizes, resized to the first of a clip (still usable)",
     "missing": "there is no such file",
     "empty_file": "the file holds no byte",
     "open_fails": "the format is unknown, or the header is damaged",
@@ -41,9 +39,8 @@ KINDS = {
 """The kinds of results, in the order of the table, and what each of them means."""
 USABLE_KINDS = frozenset({"ok", "timestamps_not_monotonic", "sizes_differ"})
 QUICK_SECONDS = 1.0
-"""Seconds that a quick check decodes at the start and at the end of a video. Assumption: a file
-that was cut short or written badly fails at one of its ends. Only the full check finds damage in
-the middle."""
+"""Seconds that a quick check decodes at the start and at the end of a video. Assumption: a file that was cut short
+or written badly fails at one of its ends. Only the full check finds damage in the middle."""
 LOST_SECONDS = 1.0
 """A file has lost its end if its frames end earlier than its header says by more seconds than this. Assumption:
 headers are less wrong."""
@@ -58,12 +55,11 @@ ALIKE = 0.995
 class VideoCheck:
     """The result for one video: its ``kind`` (see KINDS) and the ``reason`` in words, which is empty if all is ok.
 
-    ``frames``: number of frames that were decoded, or of images without damage. ``fps`` and ``duration_seconds``
-    come from the header. If the header has no duration, the times of the frames give it. ``width`` and
-    ``height``: pixels of the first frame. A value of None is unknown. ``seconds``: how long the
-    check took, 0 if its process died. ``mean_frame``: the grey values of the mean frame, 8 × 8 pixels as 128
-    hexadecimal digits, or "" if it is unknown. ``state``: size and time of change of the file before it was
-    decoded; None if nobody looked.
+    ``frames``: those that were decoded, or images without damage. ``fps`` and ``duration_seconds``
+    come from the header. If the header has no duration, the times of the frames give it. ``width`` and ``height``:
+    pixels of the first frame. A value of None is unknown. ``seconds``: how long the check took, 0 if its process
+    died. ``mean_frame``: the grey values of the mean frame, 8 × 8 pixels as 128 hexadecimal digits, or "" if it is
+    unknown. ``state``: size and time of change of the file before it was decoded; None if nobody looked.
     """
 
     path: str
@@ -154,20 +150,19 @@ class _Seen:
 
 
 def check_video(path: str, quick: bool) -> VideoCheck:
-    """Decode all frames of a video and judge it; with ``quick``, decode only its first and its last second.
+    """Decode all frames of a video and judge it. Raises nothing for a bad file.
 
-    Of a folder of images, ``quick`` decodes the first and the last. If a packet cannot be decoded,
-    continue with the next one. Raises nothing for a bad file.
+    With ``quick``, decode only its first and its last second, or the first and the last image of a folder.
     """
     start, state = time.perf_counter(), state_of(path)
-    is_folder = os.path.isdir(path)  # noqa: PTH112 (240,000 videos)
+    is_folder = os.path.isdir(path)
     check = _check_folder(path, quick) if is_folder else _check_file(path, quick)
     return replace(check, seconds=round(time.perf_counter() - start, 4), state=state)
 
 
 def _check_file(path: str, quick: bool) -> VideoCheck:
     try:
-        status = os.stat(path)  # noqa: PTH116 (paths are text everywhere in lists)
+        status = os.stat(path)
     # A path with a NUL character raises ValueError.
     except (OSError, ValueError) as error:
         return VideoCheck(path, "missing", _words(error))
@@ -285,10 +280,7 @@ def _centred(checks: Sequence[VideoCheck]) -> Any:
 
 
 def _decode_rest(container: Any, stream: Any, seen: _Seen, enough_ticks: float = math.inf) -> bool:
-    """Decode from the position of the container until ``enough_ticks`` after the start of the video.
-
-    Return True if a frame got so far, and False if the file ended first.
-    """
+    """Decode until ``enough_ticks`` after the start of the video; return False if the file ended first."""
     start = stream.start_time or 0
     try:
         for packet in container.demux(stream):
@@ -299,8 +291,7 @@ def _decode_rest(container: Any, stream: Any, seen: _Seen, enough_ticks: float =
                     seen.add(frame)
             except AV_ERRORS as error:
                 seen.add_damage(_words(error))
-            # The last packet is empty. It brings out the frames that the decoder held back, and
-            # then the file has ended, however late the last frame is.
+            # The last packet is empty and brings out the frames that the decoder held back.
             is_enough = seen.last_time is not None and seen.last_time - start >= enough_ticks
             if packet.size and is_enough:
                 return True

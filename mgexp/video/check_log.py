@@ -38,8 +38,7 @@ def check_videos(
 ) -> Generator[VideoCheck, None, None]:
     """Check the videos in ``num_processes`` processes, and yield the results in the order of the paths.
 
-    A video without a result after ``limit_seconds`` is ``hung``. If its process died, it is
-    ``crashed``. Raises BrokenProcessPool if a process ends before it gets a video.
+    Raises BrokenProcessPool if a process ends before it gets a video.
     """
 
     def failed(path: str, error: Exception) -> VideoCheck:
@@ -117,10 +116,7 @@ class CheckLog:
     limit_seconds: float
 
     def known(self, paths: Sequence[str]) -> dict[str, VideoCheck]:
-        """Return the earlier checks of ``paths`` that still hold, and delete the lines that do not.
-
-        Lines of other videos stay.
-        """
+        """Return the earlier checks of ``paths`` that still hold, and delete the lines that do not."""
         asked = set(paths)
         names = [field.name for field in fields(VideoCheck) if field.name != "state"]
         with understanding(self.folder.videos_jsonl):
@@ -168,8 +164,7 @@ def check_in_folder(
 ) -> CheckSummary:
     """Check the videos at ``paths`` that no earlier call has checked. Write all results into ``folder``.
 
-    The quarantine has paths relative to ``root``. The other arguments are those of `check_videos`. Raises
-    InputError if another process works in the folder, or if no process can start.
+    Raises InputError if another process works in the folder, or if no process can start.
     """
     with folder.locked():
         log = CheckLog(folder, quick, limit_seconds)

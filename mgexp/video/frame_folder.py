@@ -1,14 +1,11 @@
 """Folders of numbered images as videos: img_00001.jpg, img_00002.jpg, and so on.
 
-Images have no times, so all folders get one frame rate, DATA.FRAMES_FPS. The numbers may start
-anywhere, have any number of digits and any even distance, such as 5, 10, 15. Any text may stand before them, and
-parentheses around them. A folder has one series of images. Optical flow, which some tools put beside the images,
-is left out.
+Images have no times, so all folders get one frame rate, DATA.FRAMES_FPS. The numbers may start anywhere, have any
+number of digits and any even distance, such as 5, 10, 15. Any text may stand before them, and parentheses around
+them. A folder has one series of images. Optical flow, which some tools put beside the images, is left out.
 
-Pillow decodes the images: torchvision's decoder will be removed, and PyAV takes a JPEG whose end is
-missing for a whole one. Measured on one core (Pillow 13, torchvision 0.29), milliseconds for an
-image: a colour JPEG of 340 x 256 pixels 0.62, with torchvision 0.43; a grey JPEG of 250 x 102 pixels
-0.22, with torchvision 0.11.
+Pillow decodes the images: torchvision's decoder will be removed, and PyAV takes a JPEG whose end is missing for a
+whole one.
 """
 
 from __future__ import annotations
@@ -50,7 +47,7 @@ def images_of(folder: str) -> tuple[str, ...]:
     Raises VideoError if there are none, if the numbers are not evenly spaced, or if there are several series.
     """
     try:
-        names = [name for name in os.listdir(folder) if is_image(name)]  # noqa: PTH208 (each clip)
+        names = [name for name in os.listdir(folder) if is_image(name)]
     except OSError as error:
         raise VideoError(folder, f"cannot be opened: {error.strerror}") from error
     numbered: list[tuple[int, str]] = []
@@ -89,7 +86,7 @@ def read_image(path: str) -> FramesArray:
     """
     try:
         # Python reads the file, because the time limit of a video can interrupt Python.
-        with open(path, "rb") as file:  # noqa: PTH123 (each frame)
+        with open(path, "rb") as file:
             data = BytesIO(file.read())
     except OSError as error:
         raise VideoError(path, f"cannot be read: {error.strerror}") from error
@@ -121,10 +118,9 @@ def resized(picture: FramesArray, size: Size) -> FramesArray:
 
 
 class FrameFolder:
-    """An open folder of images; see ``mgexp.video.reader.Video``.
+    """An open folder of images. Image k is on display from k / ``fps`` to (k + 1) / ``fps`` seconds.
 
-    Image k is on display from k / ``fps`` seconds to (k + 1) / ``fps`` seconds. Raises VideoError
-    if the images are no sequence.
+    Raises VideoError if the images are no sequence.
     """
 
     def __init__(self, path: str, fps: float = DEFAULT_FRAMES_FPS) -> None:
@@ -145,11 +141,7 @@ class FrameFolder:
     def frames_at(
         self, times_seconds: Times, short_side: float | None = None, cut: Cut = whole
     ) -> Frames:
-        """Return the frames on display at these times; see ``Video``.
-
-        Images of a folder may differ in size. The clip then has the size of its first image, and every
-        image is resized to it, so that a region shows the same part of every image.
-        """
+        """See ``Video``. All images are resized to the size of the first one of the clip."""
         last = len(self.images) - 1
         places = [math.floor((time + TOLERANCE_SECONDS) * self.fps) for time in times_seconds]
         places = [min(max(0, place), last) for place in places]
@@ -178,5 +170,5 @@ class FilesAndFolders:
     frames_fps: float = DEFAULT_FRAMES_FPS
 
     def __call__(self, path: str) -> FrameFolder | PyavReader:
-        is_folder = os.path.isdir(path)  # noqa: PTH112 (each clip)
+        is_folder = os.path.isdir(path)
         return FrameFolder(path, self.frames_fps) if is_folder else PyavReader(path)

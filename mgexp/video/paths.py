@@ -26,11 +26,10 @@ class Root:
     def path(self, name: str) -> str | None:
         """Return the absolute path of ``name``; None if it lies outside and ``allow_outside`` is not set.
 
-        ``name`` is relative to the folder, or absolute. If the folder is a link, both its names lead to the same
-        path. Links inside the folder are not followed.
+        If the folder is a link, both its names lead to the same path. Links inside it are not followed.
         """
         # normpath removes "..", so that a name such as ../other/a.mp4 is seen to lie outside.
-        path = os.path.normpath(os.path.join(self.folder, name))  # noqa: PTH118 (240,000 lines)
+        path = os.path.normpath(os.path.join(self.folder, name))
         if path.startswith(self._inside):
             return self._inside[0] + self.name(path)
         return path if self.allow_outside else None
@@ -38,18 +37,14 @@ class Root:
     def name(self, path: str) -> str:
         """Return the name of a video in clip stores and quarantines: relative to the folder if it is inside.
 
-        Names are relative so that a data set can be moved together with its store and its
-        quarantine. A video outside of the folder is named by its absolute path.
+        So a data set can be moved together with its store and its quarantine.
         """
         prefix = next(filter(path.startswith, self._inside), "")
         return path.removeprefix(prefix)
 
 
 def evenly_spaced(items: Sequence[Item], num: int) -> tuple[Item, ...]:
-    """Choose ``num`` of the items, evenly spaced and beginning with the first.
-
-    Return all of them if ``num`` is 0, or if there are no more than ``num``.
-    """
+    """Choose ``num`` of the items, evenly spaced and beginning with the first; all of them if ``num`` is 0."""
     if num == 0 or num >= len(items):
         return tuple(items)
     return tuple(items[position * len(items) // num] for position in range(num))

@@ -15,9 +15,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
-CANNOT_START = (
-    "its processes were killed at once, perhaps because memory was full: give fewer --processes"
-)
+CANNOT_START = "its processes were killed at once: perhaps give fewer --processes"
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -35,9 +33,8 @@ def map_in_processes(
     """Call ``make`` for each item in a pool, and yield the results in the order of the items.
 
     With ``num_processes`` 1 and no ``failure``, ``make`` runs in this process. ``failure`` gives the result of an
-    item whose call failed. Its error is TimeoutError after ``limit_seconds``, pebble's ProcessExpired if the
-    process died, or the error that ``make`` raised. Without ``failure`` these errors are raised here. Raises
-    BrokenProcessPool, a RuntimeError, if processes end before they get an item.
+    item whose call raised an error: TimeoutError after ``limit_seconds``, and pebble's ProcessExpired if the
+    process died. Raises BrokenProcessPool, a RuntimeError, if processes end before they get an item.
     """
     if num_processes == 1 and failure is None:
         yield from map(make, items)
@@ -52,7 +49,8 @@ def map_in_processes(
     try:
         try:
             futures = [pool.schedule(make, (item,), timeout=limit_seconds) for item in items]
-        except RuntimeError as error:  # all that pebble says if processes cannot start
+        # This is all that pebble says if processes cannot start.
+        except RuntimeError as error:
             raise BrokenProcessPool from error
         for item, future in zip(items, futures, strict=True):
             try:

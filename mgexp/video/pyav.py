@@ -1,8 +1,5 @@
 """Read the frames of a video file at given times, and decode no more than they need (PyAV, one thread).
 
-Multigrid training draws several times more clips per step than the baseline, so it waits for
-decoding first. These short cuts make decoding cheaper:
-
 - an mp4 is opened by its header alone, without decoding first frames to guess what it says (measured,
   PyAV 18, one core, H.264, 170 × 128 pixels: 0.14 instead of 0.54 ms);
 - only the groups of pictures (from one keyframe to the next) that hold wanted frames are decoded, each up
@@ -30,8 +27,6 @@ import numpy as np
 from mgexp.video.reader import TOLERANCE_SECONDS, Cut, Frames, Times, VideoError, whole
 from mgexp.video.rgb import RgbConverter, displayed_size, quarter_turns
 
-# ruff: noqa: ANN401 (the objects of PyAV are untyped here)
-
 _HEADER_ONLY: Any = {"format": "mp4", "options": {"skip_frame": "all", "probesize": "32"}}
 """Options that open an mp4 without probing. Its header already tells codec, size, times and duration."""
 AV_ERRORS = (av.FFmpegError, ValueError, RuntimeError)
@@ -42,10 +37,7 @@ Rows = Sequence[int]
 
 
 class PyavReader:
-    """An open video file; see ``mgexp.video.reader.Video``. As a context manager it closes the file on leaving.
-
-    Raises VideoError if the file cannot be opened.
-    """
+    """An open video file; see ``mgexp.video.reader.Video``. Raises VideoError if it cannot be opened."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -111,16 +103,12 @@ class PyavReader:
         return Frames(pixels, size)
 
     def _decode(self, times: Sequence[float]) -> Iterator[tuple[Any, Rows]]:
-        """Yield the frames at ``times``, each with its rows.
-
-        A short cut that fails late has already yielded some frames. Decoding from the start then yields
-        their rows again, which overwrite the first ones.
-        """
+        """Yield the frames at ``times``, each with its rows. Rows that come twice replace the first ones."""
         ticks = ticks_of(times, self._start, self._ticks_per_second)
         if not has_times_of_decoding(self._stream):
             with suppress(*AV_ERRORS):
-                is_complete = yield from self._decode_wanted(ticks)
-                if is_complete:
+                # A short cut that fails late has already yielded some frames.
+                if (yield from self._decode_wanted(ticks)):
                     return
         yield from self._decode_from_start(times)
 
@@ -136,8 +124,7 @@ class PyavReader:
         for run in plan_runs(pts, keys, targets):
             latest = -math.inf
             for frame in self._decode_run(packets[run.start : run.stop], rows):
-                # A decoder gives frames in the order of display. Where it does not, the times are
-                # wrong.
+                # A decoder gives frames in the order of display. Where it does not, the times are wrong.
                 if frame.pts is None or frame.pts <= latest:
                     return False
                 latest = frame.pts
@@ -146,11 +133,7 @@ class PyavReader:
         return not rows
 
     def _packets_between(self, first_tick: int, last_tick: int) -> list[Any]:
-        """Return the packets, in decoding order, that hold the frames on display between two ticks.
-
-        They begin with a keyframe, and end with the last packet that can be on display at
-        ``last_tick``.
-        """
+        """Return the packets, from a keyframe on, that hold the frames on display between two ticks."""
         # Some formats search by decoding time, which is a little earlier than display time. If the
         # search lands after ``first_tick``, a second search starts a second earlier.
         for margin_seconds in (0, 1):
@@ -177,9 +160,8 @@ class PyavReader:
             if may_skip:
                 context.skip_frame = "DEFAULT" if packet.pts in wanted else "NONREF"
             yield from context.decode(packet)
-        # A decoder holds frames back to give them in the order of display, and None brings them
-        # out. The caller removes each frame that it gets from ``wanted``, so this is needed only if
-        # one of them is left.
+        # A decoder holds frames back to give them in the order of display, and None brings them out. The caller
+        # removes each frame that it gets from ``wanted``, so this is needed only if one of them is left.
         if any(packet.pts in wanted for packet in packets):
             yield from context.decode(None)
 
@@ -188,8 +170,7 @@ class PyavReader:
         with all_frames(self.path, "cannot be decoded") as (stream, frames):
             ticks = ticks_of(times, *stream_clock(stream))
             waiting = sorted(range(len(ticks)), key=ticks.__getitem__)
-            # A frame stays on display until the next one. So its rows are known only when the next
-            # one comes.
+            # A frame stays on display until the next one. So its rows are known only when the next one comes.
             shown = None
             for frame in (frame for frame in frames if frame.pts is not None):
                 num_shown = sum(ticks[row] < frame.pts for row in waiting) if shown else 0
@@ -219,8 +200,8 @@ def _opened_by_header(path: str) -> Any:
 def all_packets(path: str, what: str) -> Iterator[tuple[Any, Iterator[Any]]]:
     """Give the video stream of a file and all its packets from the start.
 
-    The last packet is empty: decoding it brings out the frames that the decoder holds back. Inside the context,
-    an error of PyAV becomes a VideoError that says ``what`` about the file. So does an incomplete packet.
+    The last packet is empty: decoding it brings out the frames that the decoder holds back. Raises VideoError,
+    which says ``what``, for an error of PyAV in the block and for an incomplete packet.
     """
 
     def sound(packets: Iterable[Any]) -> Iterator[Any]:
@@ -270,8 +251,7 @@ def plan_runs(pts: Sequence[int], keys: Sequence[int], targets: Iterable[int]) -
     runs: list[range] = []
     for target in targets:
         group = bisect_right(keys, target) - 1
-        # In an open GOP, a frame that is displayed before its keyframe also refers to the group
-        # before it.
+        # In an open GOP, a frame that is displayed before its keyframe also refers to the group before it.
         if pts[target] < pts[keys[group]]:
             group = max(group - 1, 0)
         first = keys[group]
@@ -283,10 +263,7 @@ def plan_runs(pts: Sequence[int], keys: Sequence[int], targets: Iterable[int]) -
 
 
 def rows_by_pts(packets: Sequence[Any], ticks: Sequence[int]) -> dict[int, list[int]] | None:
-    """Find the packet on display at each of ``ticks``: map its time to the indices of these ticks.
-
-    Return None if the times of the packets leave any doubt.
-    """
+    """Map the time of the packet on display to the indices of its ``ticks``; None if there is any doubt."""
     pts = [packet.pts for packet in packets]
     if None in pts or len(set(pts)) < len(pts) or any(packet.is_corrupt for packet in packets):
         return None

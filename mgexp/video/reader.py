@@ -1,9 +1,7 @@
-"""The interface of an open video, which is a video file or its copies in a clip store.
+"""The interface of an open video, which is a video file, a folder of images, or copies in a clip store.
 
-One call gives the pixels of a clip: of the frames at some times, and of a region. The region is chosen when the
-first frame is decoded, because PyAV cannot tell from a header whether the picture is turned, as in videos from a
-phone that was held upright. Decoding a frame only to find out would make the decoding of small videos a seventh
-slower.
+The region of a clip is chosen when the first frame is decoded, because PyAV cannot tell from a header whether the
+picture is turned. Decoding a frame only to find out would make the decoding of small videos a seventh slower.
 """
 
 from __future__ import annotations
@@ -60,10 +58,7 @@ class Region:
         return slice(self.left, self.left + self.width)
 
     def on(self, size: Size, copy_size: Size) -> Region:
-        """Return the same part of a copy of ``copy_size``. This region is in pixels of a picture of ``size``.
-
-        The edges are rounded to whole pixels of the copy. The result has at least one pixel.
-        """
+        """Return the same part, at least a pixel, of a copy of ``copy_size`` of this picture of ``size``."""
         tall, wide = copy_size[0] / size[0], copy_size[1] / size[1]
         # A region of less than a pixel may round to the edge behind the last one.
         top = min(copy_size[0] - 1, round(self.top * tall))
@@ -100,23 +95,19 @@ class Video(Protocol):
 
     @property
     def duration_seconds(self) -> float:
-        """Seconds from the first frame to the end of the last: from the header, or else by reading the file."""
+        """Seconds from the first frame to the end of the last."""
 
     def frames_at(
         self, times_seconds: Times, short_side: float | None = None, cut: Cut = whole
     ) -> Frames:
         """Return the frames on display at the given times, and in them the region that ``cut`` chooses.
 
-        Times count from the start of the video stream, in any order; they may repeat. The frame on
-        display is the last one whose timestamp is not later than the time. Before the first frame
-        it is the first frame. After the end it is the last frame, so a clip that is longer than the
-        video repeats its last frame.
-        Pictures are turned as the file asks players to turn them, by the nearest quarter turn. If
-        the file's matrix also mirrors or scales, only its turn counts.
+        Times count from the start of the video stream, in any order; they may repeat. The frame on display is the
+        last one whose timestamp is not later than the time, and else the first frame. So a clip that is longer
+        than the video repeats its last frame. Pictures are turned as the file asks, by quarter turns.
 
-        ``short_side``: the pixels that the short side of a copy must have to be sharp enough. With
-        None, the frames come from the video itself. Raises VideoError if the file cannot give the
-        frames, or if they differ in size.
+        ``short_side``: the pixels that the short side of a copy must have; None: the frames come from the video
+        itself. Raises VideoError if the file cannot give the frames, or if they differ in size.
         """
 
 

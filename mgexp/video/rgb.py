@@ -12,24 +12,15 @@ from av.video.reformatter import VideoReformatter
 
 from mgexp.video.reader import FramesArray, Region, Size
 
-# ruff: noqa: ANN401 (the objects of PyAV are untyped here)
-
 PLANAR_420 = ("yuv420p", "yuvj420p")
 """Formats of 8-bit 4:2:0: a sample is a byte, and four pixels share a sample of each of the two colours."""
-
-
 LEAST_CUT = 32_768
-"""A frame is cut only if so many of its pixels need not become RGB.
-
-Measured on one core of an EPYC, in microseconds a frame, cut and whole: 13 and 5 where 1,756 of 80 x 64 pixels are
-left out, 16 and 9 (9,216 of 170 x 128), 28 and 28 (36,864 of 340 x 256), 20 and 28 (61,440 of 340 x 256)."""
+"""A frame is cut only if so many of its pixels need not become RGB. Measured on one core of an EPYC: a cut takes
+as long as the whole frame where 36,864 of 340 x 256 pixels are left out."""
 
 
 def quarter_turns(degrees: float) -> int:
-    """Return the counterclockwise quarter turns nearest to an angle in [-180, 180]; 0 for any other number.
-
-    FFmpeg gives a number far outside for a display matrix that is no rotation.
-    """
+    """Return the counterclockwise quarter turns nearest to an angle; 0 for no rotation (FFmpeg: far outside)."""
     if not abs(degrees) <= 180:
         return 0
     turns = int((abs(degrees) + 45) // 90)
@@ -43,11 +34,7 @@ def displayed_size(frame: Any) -> Size:
 
 
 class RgbConverter:
-    """A converter of regions of frames to RGB (h, w, 3), with the pixels that ffmpeg gives, in one thread.
-
-    A region is in pixels of the frame as it is stored, before it is turned. The result is valid
-    until the next call.
-    """
+    """A converter of regions of frames, as stored, to RGB (h, w, 3), which is valid until the next call."""
 
     def __init__(self) -> None:
         self._scaler = VideoReformatter()
@@ -60,8 +47,7 @@ class RgbConverter:
         # For these frames the scaler gives the pixels that ffmpeg gives; see ``_filtered`` for the others.
         if frame.format.name in PLANAR_420 and frame.height % 2 == 0:
             left_out = frame.height * frame.width - region.height * region.width
-            # An interlaced frame is not cut, because a sample of colour belongs to lines of one
-            # field only.
+            # An interlaced frame is not cut, because a sample of colour belongs to lines of one field only.
             is_cut = left_out >= LEAST_CUT and not frame.interlaced_frame
             cut, part = self._cut_out(frame, region) if is_cut else (frame, region)
             rgb = self._scaler.reformat(cut, format="rgb24", threads=1)
@@ -73,9 +59,8 @@ class RgbConverter:
     def _cut_out(self, frame: Any, region: Region) -> tuple[Any, Region]:
         """Cut the region out of a frame of 8-bit 4:2:0, so that the rest need not become RGB.
 
-        The cut starts and ends at even pixels, because two lines and two columns share a sample of
-        colour. So its RGB is that of the whole frame. Returns the cut, valid until the next one,
-        and the region inside the cut.
+        The cut starts and ends at even pixels, because two lines and two columns share a sample of colour. So its
+        RGB is that of the whole frame. Returns the cut, valid until the next one, and the region inside the cut.
         """
         top, left = region.top // 2 * 2, region.left // 2 * 2
         height = min(frame.height, region.top + region.height + 1) // 2 * 2 - top
@@ -83,8 +68,7 @@ class RgbConverter:
         if self._cut is None or (self._cut.height, self._cut.width) != (height, width):
             self._cut = av.VideoFrame(width, height, frame.format.name)
             self._cut_planes = _planes(self._cut)
-        # The scaler reads from a frame how its colours are coded, so the cut needs the values of
-        # its frame.
+        # The scaler reads from a frame how its colours are coded, so the cut needs the values of its frame.
         self._cut.colorspace, self._cut.color_range = frame.colorspace, frame.color_range
         for target, source in zip(self._cut_planes, _planes(frame), strict=True):
             step = frame.height // source.shape[0]
@@ -95,12 +79,9 @@ class RgbConverter:
     def _filtered(self, frame: Any) -> Any:
         """Convert a whole frame by ffmpeg's filters, if the scaler would give other pixels than ffmpeg.
 
-        The scaler has no fast path for these formats, and places their samples of colour elsewhere.
-        Measured against ffmpeg with 10-bit 4:2:0 (PyAV 18): the scaler was up to 90 grey levels off
-        at edges of colour, and 2 on average in a test card. The filters gave the same pixels.
+        Measured with 10-bit 4:2:0 (PyAV 18): the scaler was up to 90 grey levels off at edges of colour.
         """
-        # A graph accepts frames of one format and size, so it is kept only as long as these stay
-        # the same.
+        # A graph accepts frames of one format and size, so it is kept only as long as these stay the same.
         graph_input = (frame.format.name, frame.width, frame.height)
         if self._graph is None or self._graph_input != graph_input:
             graph = Graph()

@@ -4,8 +4,7 @@
     <store>/manifest.jsonl          a line per video: its size, its time of change, its copies
     <store>/<short side>/<path>     a copy, an ordinary .mp4 file; <path> is the path below the root of the videos
 
-In a long-GOP file most frames refer to others, so reading a few frames costs nearly as much as reading many. In
-a copy every frame is coded by itself, and a small copy has few pixels. So the cost of loading follows frames ×
+In a copy every frame is coded by itself, and a small copy has few pixels. So the cost of loading follows frames ×
 pixels, as the cost of training does.
 """
 
@@ -52,11 +51,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """The size and the time of last change of a file, which tell whether it has changed.
-
-    The size of a folder of images is that of all images together. Its time changes when an image is
-    added, removed or replaced by another file.
-    """
+    """The size (of a folder: of its images) and the time of last change, which tell whether it changed."""
 
     size_bytes: int
     mtime_ns: int
@@ -66,9 +61,8 @@ class Stamp:
 class StoredVideo:
     """A line of the manifest: the video at ``path``, relative to the root, and its copies by level.
 
-    ``height`` and ``width``: size of the displayed picture; its copies are upright. ``failure`` says
-    why there is no copy. Then all numbers are 0, except in the stamp. ``is_folder``: it is a folder
-    of images.
+    ``height`` and ``width``: size of the displayed picture; its copies are upright. ``failure`` says why there is
+    no copy. Then all numbers are 0, except in the stamp. ``is_folder``: it is a folder of images.
     """
 
     path: str
@@ -138,10 +132,7 @@ class StoreDir(Folder):
         return self.root / str(level) / copy_name(path)
 
     def videos(self) -> Iterator[StoredVideo]:
-        """Read the manifest. Raises InputError if there is no store, or if a line is not of a store.
-
-        A video that was copied again has a new line at the end, which replaces its earlier lines.
-        """
+        """Read the manifest, of which the last line of a video counts. Raises InputError if it is none."""
         if not is_file(self.settings_json):
             raise InputError([f"{self.root} is no clip store, it has no {self.settings_json.name}"])
         # Nothing of the settings is needed here, but a damaged file must not pass for a store.
@@ -158,7 +149,7 @@ class StoreDir(Folder):
     def copied(self) -> dict[str, CopiedVideo]:
         """Read the videos with copies, by path. Raises InputError like ``videos``."""
         manifest = self.manifest_jsonl
-        status = os.stat(manifest) if is_file(manifest) else None  # noqa: PTH116 (as below)
+        status = os.stat(manifest) if is_file(manifest) else None
         return self._copied_at(status and (status.st_mtime_ns, status.st_size))
 
     # Lists and the index of a start ask for them, and reading a large manifest takes seconds.
@@ -213,7 +204,7 @@ def distinct_levels(height: int, width: int, levels: tuple[int, ...]) -> tuple[i
 
 def stamp_of(path: str) -> Stamp:
     """Read size and time of last change of a video. Raises OSError."""
-    status = os.stat(path)  # noqa: PTH116 (240,000 videos)
+    status = os.stat(path)
     if not stat.S_ISDIR(status.st_mode):
         return Stamp(status.st_size, status.st_mtime_ns)
     with os.scandir(path) as entries:
@@ -223,7 +214,7 @@ def stamp_of(path: str) -> Stamp:
 
 def is_gone(path: str) -> bool:
     try:
-        os.stat(path)  # noqa: PTH116 (paths are text in lists)
+        os.stat(path)
     except OSError as error:
         return isinstance(error, GONE)
     return False
@@ -251,17 +242,13 @@ class StoreIndex:
         self._copied = store.copied()
 
     def entry(self, path: str) -> CopiedVideo | None:
-        """Return the line of the video at the absolute ``path``; None if there is none, or the video changed.
-
-        A video that is gone, perhaps because only the store was moved to this machine, counts as unchanged.
-        """
+        """Return what the store has of ``path``; None if the video changed. One that is gone has not."""
         entry = self._copied.get(self.root.name(path))
         if entry is None:
             return None
-        # This is asked at each opening, because a video that was replaced must not be read from old
-        # copies.
+        # This is asked at each opening, because a video that was replaced must not be read from old copies.
         try:
-            status = os.stat(path)  # noqa: PTH116 (called for each clip)
+            status = os.stat(path)
         except GONE:
             return entry
         except OSError:
@@ -276,19 +263,17 @@ class StoreIndex:
         entry = self.entry(path)
         if entry is None:
             return self.open_file(path)
-        is_folder = entry.is_folder or os.path.isdir(path)  # noqa: PTH112 (for each clip)
+        is_folder = entry.is_folder or os.path.isdir(path)
         speed = self.folder_speed if is_folder else 1.0
         return nullcontext(_Copies(self, path, entry, speed))
 
 
 @dataclass(frozen=True)
 class _Copies:
-    """An open video with copies.
+    """An open video with copies. ``speed``: how much faster than in its copies the video plays.
 
-    Its size and duration come from the manifest, which has the size and the duration of the video
-    itself. So random draws are the same with a store and without one. (A folder of images of
-    several sizes is an exception: its size in the manifest is that of its first image.)
-    ``speed``: how much faster than in its copies the video plays.
+    The size and the duration are those of the video itself, so random draws are the same with and without a store.
+    (The size of a folder of images of several sizes is that of its first image.)
     """
 
     index: StoreIndex
@@ -303,15 +288,12 @@ class _Copies:
     def frames_at(
         self, times_seconds: Times, short_side: float | None = None, cut: Cut = whole
     ) -> Frames:
-        """Take the frames from the smallest copy that is sharp enough; ``cut`` gets the size of the video.
-
-        Raises VideoError if that copy is missing or damaged.
-        """
+        """Take the frames from the smallest copy that is sharp enough. Raises VideoError if it is damaged."""
         size, level = self.entry.size, None
         if short_side is not None:
             level = choose_level(self.entry.short_sides, min(size), short_side)
         if level is None:
-            if not os.path.exists(self.path):  # noqa: PTH110 (called for each clip)
+            if not os.path.exists(self.path):
                 problem = "is gone, and its copies have fewer pixels than this clip needs"
                 raise VideoError(self.path, problem)
             with self.index.open_file(self.path) as video:
@@ -328,13 +310,12 @@ def choose_level(
 ) -> int | None:
     """Choose the smallest level with a short side of ``needed`` pixels or more.
 
-    If there is none, choose the largest level if it is as large as the video. Otherwise return
-    None, which stands for the video itself. ``short_sides``: (level, pixels of the short side of
-    its copy), ascending. Copies have even sizes. So the largest copy of a video of an odd size is a
-    pixel smaller than the video, and counts as equally large.
+    If there is none, choose the largest level if it is as large as the video. Otherwise return None, which stands
+    for the video itself. ``short_sides``: (level, pixels of the short side of its copy), ascending.
     """
     for level, pixels in short_sides:
         if pixels >= needed:
             return level
     level, pixels = short_sides[-1]
+    # Copies have even sizes, so that of a video of an odd size is a pixel smaller.
     return level if pixels >= source_short_side - source_short_side % 2 else None

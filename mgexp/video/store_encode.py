@@ -1,7 +1,4 @@
-"""Put one video into a store: decode it once, and encode it at every level.
-
-In a copy, every frame is coded by itself, and has the time that it has in the video.
-"""
+"""Put one video into a store: decode it once, and encode it at every level with the same times."""
 
 from __future__ import annotations
 
@@ -23,17 +20,14 @@ from mgexp.video.reader import DEFAULT_FRAMES_FPS, Size, VideoError
 from mgexp.video.rgb import displayed_size, quarter_turns
 from mgexp.video.store import Copy, Stamp, StoreDir, StoredVideo, distinct_levels, level_size
 
-# ruff: noqa: ANN401 (the objects of PyAV are untyped here)
-
 CODEC = "mpeg2video"
 """MPEG-2, because it decodes fast. Measured against x264 (every frame a keyframe, tune fastdecode), eight videos
 of 340 x 256 pixels: files of the same size and PSNR take half as long to decode."""
 MAX_QUANTIZER = 31
 """The largest quantizer of MPEG-2, with the worst pictures; 1 is the best."""
 DEFAULT_SHORT_SIDES = (320, 224, 160)
-"""Short sides are drawn up to 320 pixels, so the largest level is sharp enough for every clip. At a
-crop of 112 pixels they are drawn from 128 to 320, so 224 pixels are enough for half of the clips,
-and 160 for a sixth."""
+"""Short sides are drawn up to 320 pixels, so the largest level is sharp enough for every clip. At a crop of 112
+pixels they are drawn from 128 to 320, so 224 pixels are enough for half of the clips, and 160 for a sixth."""
 DEFAULT_QUANTIZER = 6
 """This gives a PSNR of 40 dB, measured with eight videos of 340 x 256 pixels."""
 ENCODER_RATE = Fraction(30)
@@ -51,15 +45,12 @@ def encode_video(
 ) -> StoredVideo:
     """Write the copies of ``source``, the video at ``path`` in its root; each file appears whole or not at all.
 
-    Each copy has every frame that is displayed at some time, at the same time after the start. A
-    variable frame rate and the unit of time stay as they are. Raises VideoError where the video
-    cannot be decoded to its end.
+    A variable frame rate and the unit of time stay. Raises VideoError if the video cannot be decoded to its end.
     """
     decoded = _decode_folder if source.is_dir() else _decode_file
     with decoded(str(source)) as (timed, tick_seconds, duration), ExitStack() as stack:
         shots = _shots(str(source), timed, round(duration / tick_seconds))
-        # The first frame is decoded before the copies are opened, because only it tells the size
-        # and the turn.
+        # The first frame is decoded before the copies are opened, because only it tells the size and the turn.
         first = next(shots)
         frame, _, _ = first
         turns = quarter_turns(frame.rotation) % 4
@@ -93,8 +84,7 @@ def _decode_file(path: str) -> Iterator[tuple[Iterator[Timed], Fraction, float]]
     with PyavReader(path) as reader:
         duration = reader.duration_seconds
     with all_frames(path, "cannot be copied") as (stream, frames):
-        # An mp4 file counts time in ticks of 1/n second. If the time base is m/n, its unit has m
-        # ticks.
+        # An mp4 file counts time in ticks of 1/n second. If the time base is m/n, its unit has m ticks.
         base, (first_pts, _) = stream.time_base, stream_clock(stream)
         timed = (
             (frame, max(0, int(frame.pts - first_pts) * base.numerator))
@@ -124,11 +114,9 @@ def _decode_folder(path: str) -> Iterator[tuple[Iterator[Timed], Fraction, float
 def _shots(path: str, timed: Iterable[Timed], end: int) -> Iterator[tuple[Any, int, int]]:
     """Yield each frame with its first tick on display, and the tick at which the next frame replaces it.
 
-    ``timed``: (frame, its tick). ``end``: the tick at which the video ends. Frames that are never
-    on display are left out. If several frames come before the start, or have the same timestamp,
-    only the last of them is displayed. The first frame is shown from the start, as
-    ``Video.frames_at`` shows it.
-    Raises VideoError if timestamps go back.
+    ``end``: the tick at which the video ends. Of several frames before the start, or with one timestamp, only the
+    last is displayed. The first frame is shown from the start, as ``Video.frames_at`` shows it. Raises VideoError
+    if timestamps go back.
     """
     shown, since = None, 0
     for frame, start in timed:
@@ -150,9 +138,8 @@ def _open_copy(
 ) -> Iterator[Write]:
     """Open the copy at ``path``, and give the function that encodes a frame into it.
 
-    The file appears when the copy is complete.
-    ``size``: height and width of the copy; ``turns``: counterclockwise quarter turns of its frames; ``first``: a
-    frame of the video, which tells its colours.
+    The file appears when the copy is complete. ``size``: height and width of the copy; ``turns``: counterclockwise
+    quarter turns of its frames; ``first``: a frame of the video, which tells its colours.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     clock = {"video_track_timescale": str(tick_seconds.denominator)}
@@ -164,9 +151,8 @@ def _open_copy(
         stream.pix_fmt = "yuv420p"
         context = stream.codec_context
         context.thread_count = 1
-        # These fields say which colours the numbers of a pixel mean. Without them a reader guesses,
-        # and shows other colours than the source. The range is always the narrow one, because
-        # MPEG-2 has no other.
+        # These fields say which colours the numbers of a pixel mean. Without them a reader guesses, and shows
+        # other colours than the source. The range is always the narrow one, because MPEG-2 has no other.
         context.colorspace = first.colorspace
         context.color_primaries = first.color_primaries
         context.color_trc = first.color_trc
@@ -190,11 +176,9 @@ def _open_copy(
                 threads=1,
             )
             turned = _turned(scaled, turns) if turns else scaled
-            # The encoder gets the numbers of the frames as times, and ``mux`` puts the true times
-            # back.
+            # The encoder gets the numbers of the frames as times, and ``mux`` puts the true times back.
             turned.pts, turned.time_base = len(on_display), 1 / ENCODER_RATE
-            # With 0 the encoder chooses the type of the picture. A decoded frame has the type of
-            # its source.
+            # With 0 the encoder chooses the type of the picture. A decoded frame has the type of its source.
             turned.pict_type = 0
             on_display.append((start, end))
             mux(stream.encode(turned))

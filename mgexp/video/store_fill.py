@@ -87,10 +87,7 @@ Lacking = tuple[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Filled:
-    """The result of ``fill_store``: how many videos it copied, and how many it kept as they were.
-
-    ``failures``: each video that lacks a copy, and the reason.
-    """
+    """How many videos were copied and kept, and (video, reason) of each that lacks a copy."""
 
     num_copied: int
     num_kept: int
@@ -107,12 +104,10 @@ def fill_store(
 ) -> Filled:
     """Copy the videos at ``paths`` that are not in the store, or that have changed since they were copied.
 
-    Paths are relative to the root. Videos that failed are tried again. ``progress`` shows a bar on
-    a terminal. A video that takes longer than ``limit_seconds`` fails; 0 is no limit. A video that
-    ends the process of its decoder fails too. But without a limit, one process is this process.
-    Raises InputError if the folder holds something else, another process fills it, or a path is
-    outside the root. Raises OSError if the disk is full, and BrokenProcessPool if no process can start. The store
-    is whole then, and the next call goes on with the rest.
+    Paths are relative to the root. Videos that failed are tried again. A video that takes longer than
+    ``limit_seconds`` fails; 0 is no limit, and one process is then this process. Raises InputError if the folder
+    holds something else, another process fills it, or a path is outside the root. Raises OSError if the disk is
+    full, and BrokenProcessPool if no process can start. The next call then goes on with the rest.
     """
     _check_paths(order, paths)
     settings = {"version": VERSION, "codec": CODEC, "quantizer": order.quantizer}
@@ -120,12 +115,10 @@ def fill_store(
     store.root.mkdir(parents=True, exist_ok=True)
     busy = f"another process fills {store.root}: wait until it ends, or stop it"
     with lock_file(store.lock, busy):
-        # The settings come before the first copy: a later start refuses a folder of copies
-        # without settings.
+        # The settings come before the first copy: a later start refuses a folder of copies without settings.
         if not store.settings_json.exists():
             write_json(store.settings_json, settings)
-        # A killed process may have left half-written files and half a line. The manifest is
-        # written anew without this line, and without lines that later ones replaced.
+        # A killed process may have left half-written files and half a line.
         for leftover in store.root.rglob(".*.tmp"):
             # A folder of copies may have such a name too.
             if leftover.is_file():
@@ -228,8 +221,7 @@ def _without_copies(path: str, stamp: Stamp, reason: str) -> StoredVideo:
 
 
 def _check_paths(order: Order, paths: Sequence[str]) -> None:
-    # A copy lies in the store at the path of its video, so ".." would lead its copy out of the
-    # store.
+    # A copy lies in the store at the path of its video, so ".." would lead its copy out of the store.
     outside = [path for path in paths if Path(path).is_absolute() or ".." in Path(path).parts]
     problems = [f"{path} is outside the root folder {order.root}" for path in outside]
     names: dict[str, str] = {}
@@ -237,7 +229,7 @@ def _check_paths(order: Order, paths: Sequence[str]) -> None:
         # The copies of a.avi and of a.avi.mp4 would both be called a.avi.mp4.
         other = names.setdefault(copy_name(path), path)
         if other != path:
-            problems.append(f"{path} and {other} would have the same copy: rename one of them")
+            problems.append(f"{path} and {other} would have the same copy")
     if problems:
         raise InputError(problems)
 
@@ -247,8 +239,7 @@ def _check_settings(store: StoreDir, settings: dict[str, object]) -> None:
     if is_there(store.root) and not is_folder(store.root):
         raise InputError([f"{store.root} is not a folder"])
     if not store.settings_json.exists():
-        # A start that was killed early may have left its lock, or a temporary file, and nothing
-        # else.
+        # A start that was killed early may have left its lock, or a temporary file, and nothing else.
         names = [path.name for path in store.root.iterdir()] if store.root.exists() else []
         if any(name != store.lock.name and not name.endswith(".tmp") for name in names):
             raise InputError([f"{store.root} holds files but no {store.settings_json.name}"])
@@ -266,10 +257,7 @@ def _check_settings(store: StoreDir, settings: dict[str, object]) -> None:
 def _levels_to_make(
     store: StoreDir, order: Order, path: str, known: dict[str, StoredVideo]
 ) -> tuple[int, ...]:
-    """Return the levels at which the store has no copy of the video as it is now, and forget its lost copies.
-
-    Raises OSError if the video has copies and cannot be read.
-    """
+    """Return the levels without a copy of the video as it is now, and forget its lost copies. Raises OSError."""
     video = known.get(path)
     if video is None or not video.levels:
         return order.levels
@@ -307,10 +295,7 @@ class Sample:
 
 
 def sample_store(order: Order, paths: Sequence[str]) -> Sample:
-    """Copy evenly spaced videos into a temporary folder, and delete it.
-
-    Raises InputError if none of them can be copied, and OSError if the temporary folder is full.
-    """
+    """Copy evenly spaced videos into a temporary folder. Raises InputError if none can be copied."""
     with tempfile.TemporaryDirectory(prefix="store_plan_") as folder:
         store, chosen = StoreDir(Path(folder)), evenly_spaced(paths, NUM_SAMPLED)
         start = time.perf_counter()
@@ -325,10 +310,9 @@ def sample_store(order: Order, paths: Sequence[str]) -> Sample:
 def disk_table(
     order: Order, paths: Sequence[str], sample: Sample, num_processes: int, free_bytes: int
 ) -> str:
-    """Estimate the bytes of each level and the time to encode all videos at ``paths``; warn if they do not fit.
+    """Estimate the bytes of each level and the time to encode all videos, in proportion to their bytes.
 
-    This assumes that copies need as many bytes, and as much time, per byte of their videos as in
-    the sample. Raises OSError if a video vanishes meanwhile.
+    Say if they do not fit into ``free_bytes``. Raises OSError if a video vanishes meanwhile.
     """
     source_bytes = sum(stamp_of(str(order.root / path)).size_bytes for path in paths)
     share = source_bytes / sum(video.stamp.size_bytes for video in sample.copied)

@@ -266,4 +266,4 @@ def test_only_a_row_of_this_repository_is_named_by_its_path(path, name):
 
 def test_a_pair_that_is_given_twice_is_refused(empty):
     _, problems = read_config(empty, ["SOLVER.BASE_LR", "0.1", "SOLVER.BASE_LR", "0.3"])
-    assert problems == ["KEY VALUE pairs: 'SOLVER.BASE_LR' is given twice; give it once"]
+    assert problems == ["KEY VALUE pairs: 'SOLVER.BASE_LR' is given twice"]

@@ -93,7 +93,7 @@ def test_a_baseline_is_adapted_to_every_shape_and_a_second_call_trains_nothing(
 
 
 def test_a_run_at_several_shapes_is_no_baseline(finished_run):
-    with pytest.raises(InputError, match="no baseline"):
+    with pytest.raises(InputError, match="trained at several shapes"):
         read_baseline(finished_run)
 
 
