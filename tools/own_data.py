@@ -22,6 +22,7 @@ import os
 import random
 import re
 import shlex
+import shutil
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -86,14 +87,16 @@ FEW_GROUPS = 3
 PROPOSALS: tuple[tuple[str | None, int | None], ...] = (
     (r"^([^\W_]+)[\W_]", None),
     (r"^(.*[0-9])[^0-9]+[0-9]+$", None),
+    (r"^(.+?)[\W_]*[0-9]+$", None),
     *((None, size) for size in (10, 5, 2)),
 )
 """Values of --group-regex and --group-numbers to try on names: the first word; all before the last number, if it
-holds a number too."""
+holds a number too; all before the last number."""
 PROPOSED_GROUPS = 3
 """A proposal makes so many groups in every class."""
 SHOWN_GROUPS, SHOWN_PAIRS, SHOWN_LEFT_OUT = 10, 3, 5
-STORE_PAYS, UNEVEN = 2.0, 3.0
+SHRINKS = 1.5
+STORE_PAYS, UNEVEN = 2.0, 2.0
 """A store is proposed where pictures shrink more, and class weights where one class is so many times as large as
 another. Assumptions."""
 MOST_LINES = 30
@@ -173,7 +176,9 @@ def main(arguments: list[str]) -> int:
     project = project_of(options)
     search = find_videos(options)
     if search.left_out:
-        print(f"left out: {listed(search.left_out, SHOWN_LEFT_OUT)}")
+        print(
+            f"left out: {listed(search.left_out, SHOWN_LEFT_OUT)}; --list and --val-list take lists"
+        )
     network = network_of(options.from_weights) if options.from_weights else None
     regex, size = options.group_regex, options.group_numbers
     videos = with_groups(search.videos, options.videos, regex, size)
@@ -199,6 +204,8 @@ def main(arguments: list[str]) -> int:
     train, val = split(usable, options)
     for name in ("study.yaml", GROUPS):
         (project / name).unlink(missing_ok=True)
+    # A smoke run of other lists or YAMLs could not be started again.
+    shutil.rmtree(project / RUNS / SMOKE, ignore_errors=True)
     for name, videos_of_list in (("train.csv", train), ("val.csv", val)):
         atomic_write_text(project / name, list_text(options.videos, videos_of_list, labels))
     atomic_write_text(project / "classes.txt", class_list(names))
@@ -334,7 +341,9 @@ def find_in_classes(folder: Path, is_val: bool | None, search: Search) -> None:
             search.left_out.append(str(path))
     if outside:
         names = listed(outside, SHOWN_LEFT_OUT)
-        search.problems.append(f"videos outside the folders of the classes: {names}")
+        search.problems.append(
+            f"videos outside the folders of the classes (or give a list with --list): {names}"
+        )
 
 
 def is_folder_of_images(folder: Path) -> bool:
@@ -511,7 +520,8 @@ def name_lines(videos: Sequence[OwnVideo], root: Path) -> list[str]:
                 option = f"regex {shlex.quote(regex)}" if regex else f"numbers {size}"
                 lines.append(f"Perhaps --group-{option}, which makes {groups_text(grouped)}.")
                 break
-    return [*lines, "Start again with --again and such an option: no video is decoded twice."]
+    more = "Ctrl-C stops here; with --again and such an option the tool goes on, and decodes no video twice."
+    return [*lines, more]
 
 
 def is_useful(videos: Sequence[OwnVideo]) -> bool:
@@ -638,7 +648,9 @@ def group_lines(train: Sequence[OwnVideo], val: Sequence[OwnVideo]) -> list[str]
     if both := groups[0] & groups[1]:
         lines.append(f"warning: in both lists, so the accuracy is too good: {listed(sorted(both))}")
     if len({video.unit for video in val}) < FEW_GROUPS:
-        lines.append(f"warning: fewer than {FEW_GROUPS} groups are in validation.")
+        lines.append(
+            f"warning: fewer than {FEW_GROUPS} groups are in validation; a larger --val-share takes more."
+        )
     return lines
 
 
@@ -647,21 +659,20 @@ def alike_lines(
 ) -> list[str]:
     """Warn of training and validation videos of different groups whose mean frames are nearly the same."""
     checks_of = ([checks[video.path] for video in videos] for videos in (val, train))
-    num, examples = 0, []
+    examples = []
     for video, places in zip(val, alike_places(*checks_of), strict=True):
         others = [
             train[place]
             for place in places
             if train[place].unit != video.unit and train[place].path != video.path
         ]
-        num += len(others)
         for other in others[:1]:
             examples.append(f"{root.name(video.path)} and {root.name(other.path)}")
-    if not num:
+    if not examples:
         return []
     return [
-        f"warning: {counted(num, 'pair')} of a validation and a training video have nearly the same background. "
-        f"Are they of one recording? {listed(examples, SHOWN_PAIRS, '; ')}"
+        f"warning: {counted(len(examples), 'validation video has', 'validation videos have')} nearly the same "
+        f"background as a training video. Are they of one recording? {listed(examples, SHOWN_PAIRS, '; ')}"
     ]
 
 
@@ -880,7 +891,7 @@ def advice_lines(
     side = median(min(check.width or 1, check.height or 1) for check in checks)
     shrinks = side / median(cfg.DATA.TRAIN_JITTER_SCALES)
     lines = []
-    if shrinks > 1:
+    if shrinks >= SHRINKS:
         lines.append(
             f"Training shrinks the pictures {shrinks:.1f} times: an object of {10 * shrinks:.0f} pixels has 10. "
             "--crop takes larger clips."
@@ -898,7 +909,8 @@ def advice_lines(
         )
     if cfg.TRAIN.NUM_THREADS == 1:
         lines.append(
-            "Other programs keep the cores busy, so baseline.yaml has TRAIN.NUM_THREADS 1."
+            "Other programs keep the cores busy, so baseline.yaml has TRAIN.NUM_THREADS 1. On a quiet machine set "
+            "it to 0: all cores."
         )
     return lines
 
@@ -919,6 +931,7 @@ def next_lines(project: Path, long: Schedule) -> str:
             "Next:",
             *(f"  {line}" for line in store_lines(project)),
             f"  {run_command(project / 'baseline.yaml', SMOKE)} --smoke    # a few steps: does it run?",
+            f"  {run_command(project / 'baseline.yaml')}    # the baseline alone",
             f"  python tools/study.py {folder}    # trains all of study.yaml, and writes {folder}/README.md",
             *(() if has_few_steps(long) else (doctor,)),
             f"  python tools/predict.py a_video.mp4 --run {trained}",

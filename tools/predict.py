@@ -34,7 +34,7 @@ import torch
 
 from mgexp.config.check import cross_problems
 from mgexp.config.keys import Config
-from mgexp.config.load import load_config
+from mgexp.config.load import flatten, load_config
 from mgexp.data.formats import ENDINGS
 from mgexp.data.lists import build_list
 from mgexp.data.loader import build_opener, build_view_loader, worker_count, worker_problems
@@ -50,7 +50,8 @@ from mgexp.options import (
     say,
     without_folder,
 )
-from mgexp.results.comparison import wilson_interval
+from mgexp.results.comparison import grouped_interval, wilson_interval
+from mgexp.results.runs import read_groups
 from mgexp.run.confusion import Confusion, count_confusions, name_of
 from mgexp.run.files import atomic_file, write_rows
 from mgexp.run.folder import RunDir
@@ -265,7 +266,8 @@ def predict(options: argparse.Namespace, stop: StopRequest) -> int:
         predictions = build_predictions(
             cfg, predictor, records, device, options.every is None, opener
         )
-        return report(options, predictions, names, stop, len(records), predictor.task)
+        groups = read_groups(dict(flatten(cfg))) if options.list else {}
+        return report(options, predictions, names, stop, len(records), predictor.task, groups)
 
 
 def report(
@@ -275,6 +277,7 @@ def report(
     stop: StopRequest,
     total: int,
     task: Task,
+    groups: Mapping[str, str],
 ) -> int:
     """Print each prediction as soon as it is there, or JSON or the accuracy at the end, and write the files.
 
@@ -299,7 +302,7 @@ def report(
     with stop.deferred():
         # An accuracy without some of the videos would be that of another list.
         is_whole = len(seen) - num_bad == total
-        score = score_of(seen, names, task) if options.list and is_whole else {}
+        score = score_of(seen, names, task, groups) if options.list and is_whole else {}
         if options.json:
             videos = [as_json(each, names, top, bool(options.list)) for each in seen]
             found = {**score, "videos": videos} if options.list else videos
@@ -319,14 +322,25 @@ def report(
     return 3 if num_bad else 0
 
 
-def score_of(predictions: Sequence[Prediction], names: Sequence[str], task: Task) -> dict[str, Any]:
-    """Score a labelled list, in percent. Where a video has one class, count those of each class that are right."""
+def score_of(
+    predictions: Sequence[Prediction], names: Sequence[str], task: Task, groups: Mapping[str, str]
+) -> dict[str, Any]:
+    """Score a labelled list, in percent. Where a video has one class, count those of each class that are right.
+
+    ``groups``: path → group of each video, if they are known; the interval is then over groups.
+    """
     labels = torch.tensor([each.record.target() for each in predictions], dtype=task.label_type)
     scores = torch.stack([each.probabilities for each in predictions])
     score = {"num_videos": len(labels), "metrics": task.metrics(scores, labels)}
     if "top1" in score["metrics"]:
         confused = Confusion(count_confusions(labels.tolist(), scores.argmax(1).tolist()))
         score["top1_interval"] = wilson_interval(score["metrics"]["top1"], len(labels))
+        own = [groups.get(each.record.path, each.record.path) for each in predictions]
+        if groups:
+            numbers = {group: number for number, group in enumerate(dict.fromkeys(own))}
+            correct = (scores.argmax(1) == labels).double().numpy()
+            score["num_groups"] = len(numbers)
+            score["top1_interval"] = grouped_interval(correct, [numbers[group] for group in own])
         score["classes"] = [
             {**asdict(each), "name": name_of(each.label, names)} for each in confused.classes
         ]
@@ -343,7 +357,12 @@ def score_text(score: Mapping[str, Any], num_classes: int) -> str:
     for each in score["classes"]:
         num, right = each["num_videos"], each["num_correct"]
         rows.append((each["name"], str(num), str(right), f"{100 * right / num:.1f} %"))
-    return f"{line}; 95 % interval of top-1: {low:.2f} to {high:.2f} %\n{aligned(rows)}"
+    over = f" over {counted(score['num_groups'], 'group')}" if "num_groups" in score else ""
+    most = max(each["num_videos"] for each in score["classes"]) / score["num_videos"]
+    return (
+        f"{line}; 95 % interval of top-1{over}: {low:.2f} to {high:.2f} %\n"
+        f"always the largest class: {100 * most:.2f} %\n{aligned(rows)}"
+    )
 
 
 def truth_of(record: Record) -> tuple[int, ...]:

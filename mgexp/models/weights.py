@@ -65,7 +65,9 @@ def read_weights(path: Path, own: Collection[str] = ()) -> WeightsFile:
     tensors and plain values, or if its names follow no known convention.
     """
     if not is_file(path):
-        raise InputError([f"{path}: there is no such file of weights"])
+        raise InputError(
+            [f"{path}: there is no such file of weights; docs/weights.md says where some are"]
+        )
     if path.suffix == SAFETENSORS:
         try:
             content: dict[str, Any] = dict(load_file(path))

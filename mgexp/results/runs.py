@@ -289,11 +289,11 @@ def read_run(run_dir: RunDir) -> Run:
             evaluations=tuple(map(_evaluation, read_jsonl(run_dir.evaluations_jsonl))),
             confusion=read_confusion(run_dir.confusion_csv),
             recipe=recipe_digest(values),
-            videos=pack_videos(predictions.correct, _groups(values)) if predictions else None,
+            videos=pack_videos(predictions.correct, read_groups(values)) if predictions else None,
         )
 
 
-def _groups(values: Mapping[str, Any]) -> dict[str, str]:
+def read_groups(values: Mapping[str, Any]) -> dict[str, str]:
     """Read the groups of videos that tools/own_data.py writes beside its lists: absolute path → group."""
     path = Path(values.get("DATA.VAL_LIST") or ".").parent / GROUPS
     root = Root(Path(values.get("DATA.PATH_PREFIX") or "."))

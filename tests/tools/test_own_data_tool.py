@@ -197,7 +197,7 @@ def test_near_backgrounds_of_different_groups_are_counted(tmp_path):
     videos = [tool.OwnVideo(path, "a", "g" if path in {"/t2", "/v1"} else "") for path in checks]
     train, val = videos[:5], videos[5:]
     (line,) = tool.alike_lines(train, val, checks, tool.Root(Path("/")))
-    assert line.startswith("warning: 1 pair of ")
+    assert line.startswith("warning: 1 validation video has ")
     assert line.endswith("v1 and t1")
     assert tool.alike_lines(train[1:], val, checks, tool.Root(Path("/"))) == []
 

@@ -15,6 +15,8 @@ from PIL import Image
 from run_files import read_lines
 from tiny import LONG_SHORT, NUM_CLASSES, NUM_VAL, data_keys, load_tool, write_keys
 
+from mgexp.results.comparison import grouped_interval
+
 main = load_tool("predict").main
 
 
@@ -301,3 +303,18 @@ def test_options_that_do_not_go_together_are_exit_code_2(arguments, predict):
         assert predict(*arguments) == 2
     except SystemExit as error:
         assert error.code == 2
+
+
+def test_the_interval_counts_groups_where_they_are_known(predict, tiny_data, tmp_path, capsys):
+    """Two groups of four videos, in the file that own_data.py writes beside its lists."""
+    lists = tmp_path / "data"
+    shutil.copytree(tiny_data, lists)
+    groups = {f"val{number}.mp4": f"g{number // 4}" for number in range(NUM_VAL)}
+    (lists / "groups.json").write_text(json.dumps(groups))
+    options = ("--csv", tmp_path / "out.csv", "--json")
+    assert predict("--list", lists / "val.txt", *options, "DATA.PATH_PREFIX", str(lists)) == 0
+    score = json.loads(capsys.readouterr().out)
+    right = [line["label"] == line["truth"] for line in read_csv(tmp_path / "out.csv")]
+    assert score["num_groups"] == 2
+    interval = grouped_interval(np.array(right, float), [0] * 4 + [1] * 4)
+    assert score["top1_interval"] == pytest.approx(interval)
