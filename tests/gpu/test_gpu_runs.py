@@ -1,7 +1,5 @@
 """Whole runs on a GPU: what they record, how they resume, and several processes over NCCL."""
 
-from __future__ import annotations
-
 import copy
 import json
 

@@ -1,7 +1,5 @@
 """What only a GPU does, on a GPU that computes nothing: on which device tensors are, and what waits for what."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest
@@ -15,12 +13,7 @@ from mgexp.data.batches import Batch, DeviceBatches, FinishedBatches, Regions
 from mgexp.data.loader import build_train_loader
 from mgexp.dist import Processes
 from mgexp.errors import InputError
-from mgexp.launch.resources import (
-    Resources,
-    add_resource_arguments,
-    local_problems,
-    read_resources,
-)
+from mgexp.launch.resources import Resources, add_resource_arguments, local_problems, read_resources
 from mgexp.multigrid.schedule import StepShape
 from mgexp.optim.build import build_optimizer
 from mgexp.options import ToolParser

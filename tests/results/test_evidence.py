@@ -1,7 +1,5 @@
 """Margins, numbers of seeds, single videos and time to target, worked out by hand."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

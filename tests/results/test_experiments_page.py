@@ -1,7 +1,5 @@
 """experiments/README.md of small trees, its cells worked out by hand; that of this repository is not stale."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

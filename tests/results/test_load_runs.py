@@ -1,7 +1,5 @@
 """Runs read from run folders and from runs.jsonl, and exported to results.csv."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

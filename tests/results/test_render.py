@@ -1,7 +1,5 @@
 """Numbers and names as text, and verdicts on results chosen by hand."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The report of fake runs, its numbers worked out by hand; and its page, which needs nothing but itself."""
 
-from __future__ import annotations
-
 import re
 from base64 import b64encode
 

@@ -1,7 +1,5 @@
 """Rows, their parents and their baselines; published numbers; which results count."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

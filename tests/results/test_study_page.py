@@ -1,7 +1,5 @@
 """The page of a study: every number from the runs, prose around them, and what is missing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The table of a sweep: a line for each value, with the mean over its seeds and the interval."""
 
-from __future__ import annotations
-
 import pytest
 import yaml
 from fake_runs import CONFIG, fake_run

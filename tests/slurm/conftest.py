@@ -1,7 +1,5 @@
 """One cluster for each file of tests, and the runs that theirs must equal."""
 
-from __future__ import annotations
-
 import pytest
 from cluster import Cluster, missing
 from jobs import SHORT, call, longer

@@ -1,7 +1,5 @@
 """Runs submitted to the cluster of a test: started, watched, interrupted, compared."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

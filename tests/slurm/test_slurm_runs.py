@@ -1,7 +1,5 @@
 """Runs on a real Slurm, interrupted in each of the ways it has: the result is that of an undisturbed run."""
 
-from __future__ import annotations
-
 import os
 import signal
 

@@ -1,7 +1,5 @@
 """tools/study.py on a real Slurm: a first call submits, a second one does not, and one after the end collects."""
 
-from __future__ import annotations
-
 import pytest
 import yaml
 from jobs import SHORT, SWEEP_TOOL, assert_same, call, wait_for

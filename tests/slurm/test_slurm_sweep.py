@@ -1,7 +1,5 @@
 """tools/sweep.py on a real Slurm: an array, its states, its end."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Preemption where the cluster sends SIGTERM only, which is Slurm's default."""
 
-from __future__ import annotations
-
 import pytest
 from jobs import assert_same, preempt, starts_after, submit, wait_for_result, wait_for_step
 

@@ -1,7 +1,5 @@
 """Runs of the tiny row through run_net.py, in this process."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Runs of run_net.py in a process of their own, to which something is done."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """What the tests of run_net.py read from run folders, and how they interrupt a run."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

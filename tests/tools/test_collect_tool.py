@@ -1,7 +1,5 @@
 """tools/collect.py as a user starts it, on runs of an experiment that is in the repository."""
 
-from __future__ import annotations
-
 import pytest
 import simplejson
 from fake_runs import fake_run, unfinished_run

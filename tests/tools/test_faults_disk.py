@@ -1,7 +1,5 @@
 """Disks that are full or read-only, and folders in use: one message, and nothing good is lost."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

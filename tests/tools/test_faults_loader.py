@@ -1,7 +1,5 @@
 """Workers that die, videos that hang, memory that is short: a message that says which, and the run goes on."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """prepare_data.py and check_data.py on the videos of a row of SSv2; training finds what they made."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

@@ -1,7 +1,5 @@
 """tools/own_data.py: from a folder of videos to a project, and the commands of docs/own_videos.md."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

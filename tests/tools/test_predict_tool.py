@@ -1,7 +1,5 @@
 """tools/predict.py on the model of a finished run."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

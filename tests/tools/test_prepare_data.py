@@ -3,15 +3,7 @@
 import re
 
 import pytest
-from tiny import (
-    NUM_TRAIN,
-    NUM_VAL,
-    ROOT,
-    data_keys,
-    load_tool,
-    tiny_config,
-    write_config,
-)
+from tiny import NUM_TRAIN, NUM_VAL, ROOT, data_keys, load_tool, tiny_config, write_config
 
 from mgexp.config.load import load_config
 from mgexp.data.lists import build_list

@@ -1,7 +1,5 @@
 """Bad input of run_net.py: exit code 2, one message, nothing written."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

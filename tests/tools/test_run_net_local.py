@@ -1,7 +1,5 @@
 """run_net.py --launcher local: real background processes, interrupted for real; options of launchers."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """run_net.py in several processes: the same run, and one end for all."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

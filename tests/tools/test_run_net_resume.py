@@ -1,7 +1,5 @@
 """Runs that were interrupted, and started again: the same bits, in the same folder only."""
 
-from __future__ import annotations
-
 import random
 import signal
 

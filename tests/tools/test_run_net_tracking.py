@@ -1,7 +1,5 @@
 """Runs that TensorBoard and W&B are told of, through run_net.py."""
 
-from __future__ import annotations
-
 import pytest
 from run_files import assert_bit_identical, interrupt_in, read_lines
 from tiny import command

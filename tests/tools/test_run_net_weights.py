@@ -1,7 +1,5 @@
 """TRAIN.INIT_WEIGHTS: a run starts from a file, says so, needs it only once, and refuses what does not fit."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 

@@ -1,7 +1,5 @@
 """tools/study.py: the order of runs, going on, pieces of time, and what it writes. Runs are made up in no time."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -1,7 +1,5 @@
 """tools/sweep.py on this machine: preview, freezing, a second call, states, cancel, errors."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Runs of a transformer through all shapes: resumed in each phase, compiled, and checked before they start."""
 
-from __future__ import annotations
-
 import json
 import re
 

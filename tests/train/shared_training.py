@@ -1,7 +1,5 @@
 """Helpers that train the tiny row in any number of processes, on clips computed from their requests."""
 
-from __future__ import annotations
-
 import copy
 
 import torch

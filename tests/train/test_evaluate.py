@@ -16,13 +16,7 @@ from mgexp.optim.build import build_optimizer
 from mgexp.run.clock import Clock
 from mgexp.run.folder import RunDir
 from mgexp.train.checkpoint import State
-from mgexp.train.evaluate import (
-    Evaluator,
-    Protocol,
-    Scores,
-    check_decoded,
-    score_views,
-)
+from mgexp.train.evaluate import Evaluator, Protocol, Scores, check_decoded, score_views
 from mgexp.train.precise_bn import PreciseBn
 from mgexp.train.step import Normalizer
 from mgexp.train.task import build_task, many_labels, one_label
