@@ -59,11 +59,3 @@ def comparison(*runs: Run) -> Comparison:
     names = sorted({one.row for one in runs}, key=row_order)
     of = {name: {r.seed: r for r in runs if r.row == name} for name in names}
     return Comparison(tuple(Row(name, of[name], {}) for name in names))
-
-
-def named(figure) -> dict[str, tuple[str, str]]:
-    """The names of a legend, each with the colour and the marker of its row."""
-    (legend,) = figure.legends
-    names = [text.get_text() for text in legend.get_texts()]
-    marks = [(one.get_color(), one.get_marker()) for one in legend.legend_handles]
-    return dict(zip(names, marks, strict=True))

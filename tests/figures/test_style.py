@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 from PIL import Image
 
-from mgexp.figures.style import COLOURS, PrintFigure, printed, row_styles
+from mgexp.figures.style import PrintFigure, printed
 
 
 def test_an_svg_has_its_words_as_text_and_is_the_same_each_time():
@@ -19,9 +19,3 @@ def test_an_svg_has_its_words_as_text_and_is_the_same_each_time():
         made.file("svg").decode() == svg == made._repr_svg_()
     )  # the same picture is the same file
     assert Image.open(io.BytesIO(made.file("png"))).size == (1375, 400)  # 200 dots per inch
-
-
-def test_the_rows_of_the_paper_keep_their_colours_beside_others():
-    found = row_styles(["baseline", "mine", "long_short", "yours"])
-    assert {name: found[name].colour for name in COLOURS} == COLOURS
-    assert len({found[name] for name in ("baseline", "mine", "long_short", "yours")}) == 4

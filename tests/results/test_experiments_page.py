@@ -111,22 +111,6 @@ def test_results_that_do_not_count_are_told(page):
     assert "quickstart/baseline, seed 1" in other
 
 
-def test_tables_come_in_the_order_of_the_index_with_links_to_headings_and_pages(page, tmp_path):
-    names = ("quickstart/lr", "quickstart", "zebra", "large_batch", "main/k400_x")
-    (tmp_path / "experiments" / "quickstart").mkdir(parents=True)
-    (tmp_path / "experiments" / "quickstart" / "README.md").touch()
-    text = page({f"{name}/baseline": OVER_BASE for name in names})
-    (index,) = tables(text, "# Experiments")
-    links = ("main/k400_x", "large_batch", "zebra", "quickstart", "quickstart/lr")
-    assert [line["table"] for line in index] == [
-        f"[{name}](#{name.replace('/', '')})" for name in links
-    ]
-    headings = [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")]
-    assert headings[: len(links)] == [*links]
-    for folder in ("quickstart", "quickstart/lr"):
-        assert "(quickstart/README.md)" in section(text, f"## {folder}")[0]
-
-
 def test_bad_files_are_one_message_and_the_page_stays(tmp_path):
     experiments = experiments_with(tmp_path / "experiments", YAMLS)
     assert main([str(experiments.root)]) == 0

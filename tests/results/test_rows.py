@@ -32,21 +32,6 @@ def baseline_of(page, name):
     return found and found.name
 
 
-def test_the_command_is_that_of_the_comments(rows):
-    text = """\
-# On real videos:
-#   python tools/run_net.py --cfg experiments/main/x.yaml \\
-#     DATA.TRAIN_LIST train.csv \\
-#     DATA.VAL_LIST val.csv
-# Expected: nothing.
-_BASE_: ../base/small.yaml
-"""
-    assert rows(**{"main/x": text}).experiments["main/x"].command == (
-        "python tools/run_net.py --cfg experiments/main/x.yaml \\\n"
-        "    DATA.TRAIN_LIST train.csv \\\n    DATA.VAL_LIST val.csv"
-    )
-
-
 def over(base, text=""):
     return f"_BASE_: ../base/{base}.yaml\n{text}\n"
 
