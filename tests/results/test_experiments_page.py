@@ -6,8 +6,7 @@ import pytest
 from fake_experiments import experiments_with, result
 from markdown_tables import section, tables
 
-from mgexp.errors import InputError
-from mgexp.results.experiments_page import main, render_experiments
+from mgexp.results.experiments_page import render_experiments
 from mgexp.run.folder import ExperimentsDir
 
 OVER_BASE = "_BASE_: ../base/small.yaml\n"
@@ -21,7 +20,6 @@ YAMLS = {
 
 @pytest.fixture
 def page(tmp_path):
-    """The page of a tree."""
 
     def make(yamls, *results, published=""):
         root = tmp_path / "experiments"
@@ -109,16 +107,6 @@ def test_results_that_do_not_count_are_told(page):
     gone, other = section(text, "## Results that do not count")
     assert "gone/row" in gone
     assert "quickstart/baseline, seed 1" in other
-
-
-def test_bad_files_are_one_message_and_the_page_stays(tmp_path):
-    experiments = experiments_with(tmp_path / "experiments", YAMLS)
-    assert main([str(experiments.root)]) == 0
-    before = experiments.readme_md.read_text()
-    (experiments.root / "quickstart" / "runs.jsonl").write_text("row,accuracy\n")
-    with pytest.raises(InputError, match=r"runs\.jsonl"):
-        main([str(experiments.root)])
-    assert experiments.readme_md.read_text() == before
 
 
 def test_the_page_of_this_repository_is_what_its_files_say():

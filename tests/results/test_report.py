@@ -22,7 +22,6 @@ NAMES = ("open", "close", "push|pull")
 
 @pytest.fixture
 def report(tmp_path):
-    """The report of the folder."""
 
     def call(expected_rows=(), names=()):
         comparison = load_comparison(tmp_path).with_class_names(names, tmp_path)
