@@ -5,7 +5,6 @@ import signal
 
 import pytest
 from jobs import (
-    assert_same,
     log,
     preempt,
     starts_after,
@@ -16,6 +15,7 @@ from jobs import (
     wait_for_step,
     wait_until_gone,
 )
+from run_files import assert_same
 
 pytestmark = pytest.mark.slurm
 TWO = ("--tasks-per-node", "2")

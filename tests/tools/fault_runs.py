@@ -14,6 +14,13 @@ from tiny import TOOL
 PATIENCE_SECONDS = 200  # on a machine that is busy
 
 
+def wait_for(condition, what, seconds=PATIENCE_SECONDS):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"no {what} within {seconds} s"
+        time.sleep(0.01)
+
+
 class Run:
     """A started command; its messages are in ``said``."""
 
