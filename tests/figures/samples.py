@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fake_experiments import result
+
 from mgexp.multigrid.recipe import LONG_SHORT, Multigrid, Recipe
 from mgexp.multigrid.schedule import build_schedule
 from mgexp.plan.row_schedules import RowSchedule
@@ -45,25 +47,14 @@ def run(
         for step, at, score in curve
     ]
     end = Evaluation(steps, seconds, top1, 1, 1200, True, "forward")
-    return Run(
-        *(f"quickstart/{row}", row, seed, top1, 99.0, None, steps, 10.0, 12_000, flops),
-        *(seconds, seconds - 1, 5.0, seconds + 30),
-        *("CPU", "fp32", 1200, "c0ffee", "2026-11-21T12:00:00+00:00"),
-        *(12.0, 8.0, 1.0, 1.0),
-        {"threads": 2},
-        (*during, end),
-    )
+    clocks = {"steady_seconds": seconds - 1, "program_seconds": seconds + 30}
+    clocks |= {"evaluate_seconds": 12.0, "precise_bn_seconds": 8.0}
+    clocks |= dict.fromkeys(("checkpoint_seconds", "shape_warmup_seconds"), 1.0)
+    work = {"train_seconds": seconds, "train_flops": flops, "steps": steps}
+    return result(f"quickstart/{row}", seed, top1, **work, **clocks, evaluations=(*during, end))
 
 
 def comparison(*runs: Run) -> Comparison:
     names = sorted({one.row for one in runs}, key=row_order)
     of = {name: {r.seed: r for r in runs if r.row == name} for name in names}
     return Comparison(tuple(Row(name, of[name], {}) for name in names))
-
-
-def named(figure) -> dict[str, tuple[str, str]]:
-    """The names of a legend, each with the colour and the marker of its row."""
-    (legend,) = figure.legends
-    names = [text.get_text() for text in legend.get_texts()]
-    marks = [(one.get_color(), one.get_marker()) for one in legend.legend_handles]
-    return dict(zip(names, marks, strict=True))

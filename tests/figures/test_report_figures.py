@@ -1,6 +1,7 @@
 """From files to the figures of a report, and the squares of the confusion figure."""
 
 from dataclasses import replace
+from xml.etree import ElementTree
 
 import pytest
 import yaml
@@ -9,6 +10,7 @@ from samples import comparison, row_schedule, run
 from mgexp.config.load import load_config, to_yaml
 from mgexp.errors import InputError
 from mgexp.figures.report_figures import draw_confusions, draw_figures, load_results, remove_others
+from mgexp.figures.style import PrintFigure, printed
 from mgexp.models.build import build_model
 from mgexp.models.cost import macs_by_shape
 from mgexp.run.confusion import Confusion
@@ -89,3 +91,14 @@ def test_a_square_per_row_with_percents():
     squares = [axes for axes in figure.axes if axes.images]
     assert squares[0].images[0].get_array().tolist() == [[75.0, 25.0], [0.0, 100.0]]
     assert len(squares) == 2
+
+
+def test_an_svg_has_its_words_as_text_and_is_the_same_each_time():
+    with printed():
+        made = PrintFigure(2.0)
+        made.subplots().set_title("it's <b> & v1.12345")
+    svg = made.file("svg").decode()
+    texts = ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")
+    assert "it's <b> & v1.12345" in [one.text for one in texts]
+    assert made.file("svg").decode() == svg == made._repr_svg_()
+    assert made.file("png").startswith(b"\x89PNG")

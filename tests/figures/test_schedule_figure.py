@@ -1,7 +1,5 @@
 """Schedules of rows: their FLOPs, clips and rates by hand, and what the lines of their figure say."""
 
-from dataclasses import replace
-
 import pytest
 from samples import MACS, row_schedule
 
@@ -83,11 +81,3 @@ def test_thin_lines_are_the_shapes_taken_in_turn(figure):
         one for one in panel(figure, "clips a step", 3).collections if hasattr(one, "get_segments")
     ]
     assert {segment[0][1] for segment in lines.get_segments()} == {64, 128}
-
-
-def test_of_many_rows_the_first_ones_and_the_last_are_shown():
-    factors = (1.0, 1.25, 1.5, 1.75, 2.0)
-    rows = [row_schedule(f"x{f}", replace(LONG_SHORT, epoch_factor=f)) for f in factors]
-    rows = [row_schedule("coarse", LONG), *rows]  # the control is left out
-    titles = [axes.get_title(loc="left") for axes in draw_schedule(rows).axes[:4]]
-    assert titles == ["x1.0", "x1.25", "x1.5", "x2.0"]

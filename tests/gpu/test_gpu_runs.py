@@ -1,13 +1,11 @@
 """Whole runs on a GPU: what they record, how they resume, and several processes over NCCL."""
 
-from __future__ import annotations
-
 import copy
 import json
 
 import pytest
 import torch
-from run_files import assert_bit_identical, interrupt_in, losses, read_lines, torchrun
+from run_files import assert_bit_identical, losses, read_lines, stop_in, torchrun
 from tiny import VIT, command, data_keys, run_net, write_config
 
 from mgexp import dist
@@ -60,13 +58,11 @@ def test_a_gpu_computes_in_the_precisions_for_which_it_has_units(device):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_interrupted_run_continues(cfg, whole, workers, device, tmp_path, monkeypatch):
+def test_an_interrupted_run_continues(cfg, whole, workers, device, tmp_path):
     """Kernels of a GPU may add in another order in each run, so there the losses are only close."""
     folder = tmp_path / "run"
     pairs = (*EXACT, "DATA_LOADER.NUM_WORKERS", workers)
-    with monkeypatch.context() as patch:
-        interrupt_in(4, patch)
-        assert run_net().main(command(cfg, folder, *pairs)) == 4
+    stop_in(4, run_net().main, command(cfg, folder, *pairs))
     assert run_net().main(command(cfg, folder, *pairs)) == 0
     found, wanted = losses(folder), losses(whole)
     assert [step for step, _ in found] == [step for step, _ in wanted]
@@ -76,7 +72,7 @@ def test_an_interrupted_run_continues(cfg, whole, workers, device, tmp_path, mon
         assert_bit_identical(folder, whole)
 
 
-def test_an_interrupted_transformer_has_the_same_bits(tiny_data, device, tmp_path, monkeypatch):
+def test_an_interrupted_transformer_has_the_same_bits(tiny_data, device, tmp_path):
     """torch can add in a fixed order in all its operations, but not in the AdaptiveAvgPool3d of other networks."""
     keys = {**data_keys(tiny_data), **VIT, "VIT.POSITIONS": "rotary", "DEVICE": device.type}
     cfg = write_config(tmp_path / "vit.yaml", keys)
@@ -84,9 +80,7 @@ def test_an_interrupted_transformer_has_the_same_bits(tiny_data, device, tmp_pat
     torch.use_deterministic_algorithms(True)
     try:
         assert run_net().main(command(cfg, whole, *EXACT)) == 0
-        with monkeypatch.context() as patch:
-            interrupt_in(4, patch)
-            assert run_net().main(command(cfg, folder, *EXACT)) == 4
+        stop_in(4, run_net().main, command(cfg, folder, *EXACT))
         assert run_net().main(command(cfg, folder, *EXACT)) == 0
     finally:
         torch.use_deterministic_algorithms(False)

@@ -1,7 +1,5 @@
 """A training step on a GPU: its numbers, its precisions, its compiled forms, its memory and its clock."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """What only a GPU does, on a GPU that computes nothing: on which device tensors are, and what waits for what."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest
@@ -15,18 +13,11 @@ from mgexp.data.batches import Batch, DeviceBatches, FinishedBatches, Regions
 from mgexp.data.loader import build_train_loader
 from mgexp.dist import Processes
 from mgexp.errors import InputError
-from mgexp.launch.resources import (
-    Resources,
-    add_resource_arguments,
-    local_problems,
-    read_resources,
-)
+from mgexp.launch.resources import Resources, add_resource_arguments, local_problems, read_resources
 from mgexp.multigrid.schedule import StepShape
 from mgexp.optim.build import build_optimizer
 from mgexp.options import ToolParser
-from mgexp.plan.timing import Stopwatch
 from mgexp.plan.ways import build_training_step
-from mgexp.run.clock import StepTimer
 from mgexp.train.precision import Precision, resolve_precision
 from mgexp.train.step import keeping_random_state
 from mgexp.video.pyav import PyavReader
@@ -149,27 +140,6 @@ def test_batches_for_a_gpu_lie_in_page_locked_memory(tmp_path):
     cfg = tiny_config(tmp_path)
     assert build_train_loader(cfg, [], [], GPU, PyavReader).pin_memory
     assert not build_train_loader(cfg, [], [], torch.device("cpu"), PyavReader).pin_memory
-
-
-def test_a_stopwatch_waits_before_and_after_the_step(fake_gpu, monkeypatch):
-    fake_gpu.calls.clear()
-    sample = Stopwatch(GPU).time(fake_gpu.answer("step"))
-    before = ["synchronize", "reset_peak_memory_stats", "memory_allocated"]
-    assert fake_gpu.calls == [*before, "step", "synchronize", "max_memory_allocated"]
-    assert sample.used_bytes == 2 * 2**30  # a peak of 3 GiB, 1 GiB held before
-
-
-def test_steps_are_timed_by_events(fake_gpu):
-    timer = StepTimer(GPU)
-    fake_gpu.calls.clear()
-    timer.start()
-    timer.computed()
-    timer.stop()
-    assert timer.read() == [(0.25, 0.25)]
-    each = ["Event", "event.record"]
-    assert fake_gpu.calls == [
-        *each, *each, *each, "event.synchronize", "event.elapsed_time", "event.elapsed_time"
-    ]  # fmt: skip
 
 
 def test_the_random_state_of_the_gpu_is_kept(monkeypatch):

@@ -1,7 +1,5 @@
 """Estimates, pairs and controls, worked out by hand; the quantiles by integrating Student's density."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

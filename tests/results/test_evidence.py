@@ -1,7 +1,5 @@
 """Margins, numbers of seeds, single videos and time to target, worked out by hand."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -117,9 +115,19 @@ def pair_of(own, base):
     )
 
 
+def compared(own, base):
+    """Two rows by their seeds: of each, which videos are right."""
+    return compare_videos(
+        pair_of(
+            [scored("long", seed, right) for seed, right in enumerate(own)],
+            [scored("baseline", seed, right) for seed, right in enumerate(base)],
+        )
+    )
+
+
 def test_the_interval_ends_where_no_difference_can_be():
     """Differences 1 and 0: 50 points, standard error √(0.25/2) = 35.355 points, and 50 + 69.3 is more than 100."""
-    found = compare_videos(pair_of([scored("long", 0, [1, 1])], [scored("baseline", 0, [0, 1])]))
+    found = compared([[1, 1]], [[0, 1]])
     assert found.mean == 50.0
     assert found.interval == pytest.approx((50 - 1.96 * 35.355, 100.0), abs=0.01)
     assert (found.num_gained, found.num_lost, found.num_videos) == (1, 0, 2)
@@ -129,7 +137,7 @@ def test_the_interval_of_one_pair_is_that_of_its_videos():
     """30 videos gained and 10 lost of 100: 20 points, standard error √((0.4 − 0.04)/100) = 6 points."""
     own = [1] * 30 + [0] * 10 + [1] * 60
     base = [0] * 30 + [1] * 10 + [1] * 60
-    found = compare_videos(pair_of([scored("long", 0, own)], [scored("baseline", 0, base)]))
+    found = compared([own], [base])
     assert found.mean == pytest.approx(20)
     assert found.interval == pytest.approx((20 - 1.96 * 6, 20 + 1.96 * 6), abs=0.01)
 
@@ -137,21 +145,14 @@ def test_the_interval_of_one_pair_is_that_of_its_videos():
 def test_rows_that_no_video_tells_apart_may_differ_on_three_of_as_many_videos():
     """By the rule of three, 0 of 60 videos means at most 5 %. Two seeds have the same 60 videos."""
     right = [1] * 59 + [0]
-    pairs = [[scored(row, seed, right) for seed in (0, 1)] for row in ("long", "baseline")]
-    found = compare_videos(pair_of(*pairs))
+    found = compared([right, right], [right, right])
     assert (found.mean, found.interval) == (0.0, (-5.0, 5.0))
 
 
 def test_seeds_that_agree_on_every_video_add_nothing_but_their_number():
     """The videos are the same, so equal seeds leave the interval of one seed."""
     own, base = [1] * 30 + [0] * 70, [0] * 100
-    runs = [
-        pair_of([scored("long", seed, own) for seed in range(num)], [
-            scored("baseline", seed, base) for seed in range(num)
-        ])
-        for num in (1, 8)
-    ]  # fmt: skip
-    one, eight = map(compare_videos, runs)
+    one, eight = (compared([own] * num, [base] * num) for num in (1, 8))
     assert eight.interval == pytest.approx(one.interval)
     assert (eight.num_videos, eight.num_gained) == (800, 240)
 
@@ -159,12 +160,7 @@ def test_seeds_that_agree_on_every_video_add_nothing_but_their_number():
 def test_seeds_that_differ_have_the_interval_of_student_s_t_beside_that_of_the_videos():
     """Four seeds gain 10, 30, 10 and 30 of the same 100 videos: 20 ± 3.182·11.547/√4 points over seeds."""
     own = [[1] * num + [0] * (100 - num) for num in (10, 30, 10, 30)]
-    found = compare_videos(
-        pair_of(
-            [scored("long", seed, right) for seed, right in enumerate(own)],
-            [scored("baseline", seed, [0] * 100) for seed in range(4)],
-        )
-    )
+    found = compared(own, [[0] * 100] * 4)
     # Ten videos have the mean 1 and twenty have ½: variance 0.1 + 0.05 − 0.04 = 0.11, standard error 3.317 points.
     half = math.hypot(3.182 * 11.547 / 2, 1.96 * 3.317)
     assert found.interval == pytest.approx((20 - half, 20 + half), abs=0.01)
@@ -281,25 +277,23 @@ def test_a_miss_is_infinite_in_the_median_of_pairs():
     assert speed_up_to(pair_of(own[3:], base), seconds) is None
 
 
-def test_of_an_even_number_of_pairs_the_middle_two_have_their_geometric_mean():
+@pytest.mark.parametrize(
+    ("own", "base", "wanted", "inverse"),
+    [
+        ((20.0, 30.0), (60.0, 60.0), math.sqrt(6), math.sqrt(1 / 6)),
+        ((20.0, math.inf), (60.0, 60.0), 0.0, math.inf),
+        ((20.0, 20.0), (60.0, math.inf), math.inf, 0.0),
+        ((math.inf, 20.0), (60.0, math.inf), None, None),
+    ],
+)
+def test_of_an_even_number_of_pairs_the_middle_two_have_their_geometric_mean(
+    own, base, wanted, inverse
+):
     """So the ratio of the base to the row is the inverse, also with a miss on one side."""
-    a, b, miss, win = (20.0, 60.0), (30.0, 60.0), (math.inf, 60.0), (20.0, math.inf)
-    for each, wanted in (
-        *(((a, b), math.sqrt(6)), ((a, miss), 0.0)),
-        *(((a, win), math.inf), ((miss, win), None)),
-    ):
-        pair, swapped = (
-            pair_of(*(
-                [result(f"study/{row}", seed, train_seconds=one[side]) for seed, one in enumerate(each)]
-                for row, side in sides
-            ))
-            for sides in ((("long", 0), ("baseline", 1)), (("long", 1), ("baseline", 0)))
-        )  # fmt: skip
-        found, inverse = (
-            speed_up_to(one, lambda run: run.train_seconds) for one in (pair, swapped)
-        )
-        assert found == (wanted if wanted is None else pytest.approx(wanted))
-        if wanted in (0.0, math.inf):
-            assert {found, inverse} == {0.0, math.inf}
-        elif wanted:
-            assert inverse == pytest.approx(1 / wanted)
+
+    def median(*rows):
+        runs = [[result("q/x", n, train_seconds=one) for n, one in enumerate(row)] for row in rows]
+        return speed_up_to(pair_of(*runs), lambda run: run.train_seconds)
+
+    assert median(own, base) == pytest.approx(wanted)
+    assert median(base, own) == pytest.approx(inverse)

@@ -1,15 +1,12 @@
 """experiments/README.md of small trees, its cells worked out by hand; that of this repository is not stale."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 from fake_experiments import experiments_with, result
 from markdown_tables import section, tables
 
-from mgexp.errors import InputError
-from mgexp.results.experiments_page import main, render_experiments
+from mgexp.results.experiments_page import render_experiments
 from mgexp.run.folder import ExperimentsDir
 
 OVER_BASE = "_BASE_: ../base/small.yaml\n"
@@ -23,7 +20,6 @@ YAMLS = {
 
 @pytest.fixture
 def page(tmp_path):
-    """The page of a tree."""
 
     def make(yamls, *results, published=""):
         root = tmp_path / "experiments"
@@ -111,32 +107,6 @@ def test_results_that_do_not_count_are_told(page):
     gone, other = section(text, "## Results that do not count")
     assert "gone/row" in gone
     assert "quickstart/baseline, seed 1" in other
-
-
-def test_tables_come_in_the_order_of_the_index_with_links_to_headings_and_pages(page, tmp_path):
-    names = ("quickstart/lr", "quickstart", "zebra", "large_batch", "main/k400_x")
-    (tmp_path / "experiments" / "quickstart").mkdir(parents=True)
-    (tmp_path / "experiments" / "quickstart" / "README.md").touch()
-    text = page({f"{name}/baseline": OVER_BASE for name in names})
-    (index,) = tables(text, "# Experiments")
-    links = ("main/k400_x", "large_batch", "zebra", "quickstart", "quickstart/lr")
-    assert [line["table"] for line in index] == [
-        f"[{name}](#{name.replace('/', '')})" for name in links
-    ]
-    headings = [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")]
-    assert headings[: len(links)] == [*links]
-    for folder in ("quickstart", "quickstart/lr"):
-        assert "(quickstart/README.md)" in section(text, f"## {folder}")[0]
-
-
-def test_bad_files_are_one_message_and_the_page_stays(tmp_path):
-    experiments = experiments_with(tmp_path / "experiments", YAMLS)
-    assert main([str(experiments.root)]) == 0
-    before = experiments.readme_md.read_text()
-    (experiments.root / "quickstart" / "runs.jsonl").write_text("row,accuracy\n")
-    with pytest.raises(InputError, match=r"runs\.jsonl"):
-        main([str(experiments.root)])
-    assert experiments.readme_md.read_text() == before
 
 
 def test_the_page_of_this_repository_is_what_its_files_say():

@@ -1,7 +1,5 @@
 """Numbers and names as text, and verdicts on results chosen by hand."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 
@@ -19,7 +17,6 @@ from mgexp.results.render import (
     seeds_text,
     times_text,
     verdict,
-    with_brackets,
 )
 from mgexp.results.report import to_html
 
@@ -34,22 +31,6 @@ def test_numbers_have_their_range():
     assert deviation_text([96.0, 98.0]) == "97.00 ± 1.41"
     assert points_text(-0.4) == "−0.40"
     assert interval_text(None) == times_text(None) == "–"
-
-
-@pytest.mark.parametrize(
-    ("cell", "word"),
-    [
-        (ratio_text(estimate_ratio([2.0, 3.0])), "lowest"),
-        (mean_text([1000.0, 1200.0]), "lowest"),
-        ("−0.50 (−1.00 to 0.00)", "interval"),
-        ("93.20", None),
-        ("clip (2–3).mp4", None),
-    ],
-)
-def test_a_table_says_what_its_brackets_mean(cell, word):
-    lines = ["| row | b |", "| :-- | --: |", f"| a | {cell} |", "| b | 1 |", "", "Words."]
-    notes = [line for line in with_brackets(lines) if line not in lines]
-    assert [word in note for note in notes] == ([True] if word else [])
 
 
 def versus(base, own, **changes):

@@ -1,17 +1,16 @@
 """The report of fake runs, its numbers worked out by hand; and its page, which needs nothing but itself."""
 
-from __future__ import annotations
-
 import re
 from base64 import b64encode
 
 import numpy as np
 import pytest
-from fake_runs import fake_run, unfinished_run
+import yaml
+from fake_runs import CONFIG, fake_run, unfinished_run
 from markdown_tables import row, section, tables
 
 from mgexp.results.render import Picture, render_report
-from mgexp.results.report import to_html
+from mgexp.results.report import to_html, write_value_report
 from mgexp.results.store import load_comparison, load_runs, read_stored, write_stored
 from mgexp.results.tables import read_mistakes
 from mgexp.run.confusion import write_confusion
@@ -23,7 +22,6 @@ NAMES = ("open", "close", "push|pull")
 
 @pytest.fixture
 def report(tmp_path):
-    """The report of the folder."""
 
     def call(expected_rows=(), names=()):
         comparison = load_comparison(tmp_path).with_class_names(names, tmp_path)
@@ -120,11 +118,9 @@ def test_what_is_missing_is_listed(report, two_rows, tmp_path):
     path = fake_run(tmp_path, "coarse", 1).result_json
     write_json(path, {**read_json(path), "precision": "bf16"})
     lines = section(report(("baseline", "short", "long", "long_short")), "## Not in the tables")
-    names = ("long: not", "short, seed 1: unf", "short, seed 2: unf", "coarse, seed 2: not")
-    assert [line[2:].startswith(name) for line, name in zip(lines[:4], names, strict=True)] == [
-        True
-    ] * 4
-    assert "coarse, seed 1" in lines[4] and "bf16" in lines[4]
+    names = ["long", "short, seed 1", "short, seed 2", "coarse, seed 2", "coarse, seed 1"]
+    assert [line[2:].partition(":")[0] for line in lines] == names
+    assert "bf16" in lines[4]
 
 
 # --- what comes first
@@ -262,15 +258,51 @@ def test_the_most_confident_mistake_comes_first(tmp_path):
     ]
 
 
+# --- the table of a sweep: a line for each value
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    """Two learning rates of one row, which sort as numbers, and two seeds of the first."""
+    for rate, seed, top1 in ((0.05, 0, 90.0), (0.05, 1, 92.0), (0.4, 0, 80.0)):
+        folder = tmp_path / "runs" / f"SOLVER.BASE_LR={rate}" / "quickstart"
+        run = fake_run(folder, "baseline", seed, top1=top1, train_seconds=100.0 + seed)
+        values = {**CONFIG, "SOLVER": {**CONFIG["SOLVER"], "BASE_LR": rate}, "RNG_SEED": seed}
+        run.config_yaml.write_text(yaml.safe_dump(values))
+    return tmp_path / "runs"
+
+
+def test_each_value_has_a_line_with_mean_and_interval(sweep):
+    place = write_value_report(sweep)
+    (table,) = tables(place.report_md.read_text(), "## Values")
+    # 90 and 92: deviation 1.414, error 1, times 12.706 for one degree of freedom.
+    assert [[*line.values()] for line in table] == [
+        ["quickstart/baseline", "0.05", "0, 1", "91.00 ± 12.71", "1,000", "100 (100–101)"],
+        ["quickstart/baseline", "0.4", "seed 0", "80.00, one seed", "1,000", "100"],
+    ]
+    assert "SOLVER.BASE_LR" in table[0]
+    assert "0.05" in place.report_html.read_text()
+
+
+def test_equal_names_in_two_projects_are_no_values(sweep):
+    """A YAML outside experiments/ is named by its file alone."""
+    for number, place in enumerate(sorted(sweep.glob("*/quickstart/baseline/*"))):
+        write_json(
+            place / "result.json", {**read_json(place / "result.json"), "experiment": "baseline"}
+        )
+        values = yaml.safe_load((place / "config.yaml").read_text())
+        values["DATA"] = {"TRAIN_LIST": f"project{number // 2}/train.csv"}
+        (place / "config.yaml").write_text(yaml.safe_dump(values))
+    assert write_value_report(sweep) is None
+
+
 # --- the page
 
 PICTURE = Picture("accuracy", "accuracy & more", "What it shows.", b"png", b"<svg>accuracy</svg>")
-TEXT = "# runs\n\n![accuracy & more](figures/accuracy.png)\n\n| row | top-1 |\n| :-- | --: |\n| long | 97 |\n"
 
 
 def test_the_page_loads_nothing_and_runs_no_script():
-    page = to_html(TEXT, [PICTURE])
-    assert re.search(r'<td style="text-align: right;">97</td>', page)
+    page = to_html("# runs\n\n![accuracy & more](figures/accuracy.png)\n", [PICTURE])
     assert f'src="data:image/svg+xml;base64,{b64encode(PICTURE.svg).decode()}"' in page
     assert "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\"" in page
     assert "<script" not in page

@@ -1,7 +1,5 @@
 """Rows, their parents and their baselines; published numbers; which results count."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,21 +30,6 @@ def rows(tmp_path):
 def baseline_of(page, name):
     found = page.baseline(page.experiments[name])
     return found and found.name
-
-
-def test_the_command_is_that_of_the_comments(rows):
-    text = """\
-# On real videos:
-#   python tools/run_net.py --cfg experiments/main/x.yaml \\
-#     DATA.TRAIN_LIST train.csv \\
-#     DATA.VAL_LIST val.csv
-# Expected: nothing.
-_BASE_: ../base/small.yaml
-"""
-    assert rows(**{"main/x": text}).experiments["main/x"].command == (
-        "python tools/run_net.py --cfg experiments/main/x.yaml \\\n"
-        "    DATA.TRAIN_LIST train.csv \\\n    DATA.VAL_LIST val.csv"
-    )
 
 
 def over(base, text=""):

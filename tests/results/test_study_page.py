@@ -1,7 +1,5 @@
 """The page of a study: every number from the runs, prose around them, and what is missing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -15,12 +13,7 @@ from mgexp.results.runs import Evaluation, pack_videos
 from mgexp.results.store import StudyRuns
 
 PROSE = "# Four rows\n\nIt shows something.\n\n## The data\n\nBars.\n"
-CLOCKS = {
-    "evaluate_seconds": 10.0,
-    "precise_bn_seconds": 2.0,
-    "checkpoint_seconds": 1.0,
-    "shape_warmup_seconds": 1.0,
-}
+CLOCKS = ("evaluate_seconds", "precise_bn_seconds", "checkpoint_seconds", "shape_warmup_seconds")
 
 
 def one(name, seed, top1, seconds, flops=1e14, minute=0, **changes):
@@ -42,7 +35,7 @@ def one(name, seed, top1, seconds, flops=1e14, minute=0, **changes):
         environment={"threads": 2, "cores": 2},
         evaluations=tuple(curve),
     )
-    return replace(run, videos=videos, **CLOCKS, **changes)
+    return replace(run, videos=videos, **dict.fromkeys(CLOCKS, 3.5), **changes)
 
 
 @pytest.fixture
@@ -81,12 +74,9 @@ def table_of(text, heading):
     return found
 
 
-def test_the_claim_and_what_is_missing(results):
-    text = page(results)
-    claim = " ".join(section(text, "## What was claimed"))
-    # Nine runs of rows and three of as_long; seven are there.
-    for said in ("baseline by more than 1 point", "88 %", "5 of 12 runs are missing"):
-        assert said in claim
+def test_what_is_missing_is_counted(results):
+    """Nine runs of rows and three of as_long; seven are there."""
+    assert "5 of 12 runs are missing" in page(results)
 
 
 def test_accuracy_has_an_interval_and_a_verdict(results):
@@ -219,7 +209,6 @@ def test_a_page_before_any_run_says_what_will_be_run(study):
     assert "12 of 12 runs are missing" in text
     assert "## Accuracy" not in text
     assert "python tools/study.py x" in text
-    assert text.splitlines()[2] == "# Four rows"  # prose opens the page
 
 
 def test_a_baseline_of_another_name_is_the_baseline_of_the_figures(results):

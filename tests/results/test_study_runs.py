@@ -1,7 +1,5 @@
 """Which runs are rows and are stored, and which of a study are gathered."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

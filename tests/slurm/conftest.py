@@ -1,7 +1,5 @@
 """One cluster for each file of tests, and the runs that theirs must equal."""
 
-from __future__ import annotations
-
 import pytest
 from cluster import Cluster, missing
 from jobs import SHORT, call, longer
@@ -36,7 +34,6 @@ def long(tiny_data, short_run, tmp_path_factory):
 
 
 def undisturbed(cfg, tmp_path_factory):
-    """The folder of an undisturbed run of one process."""
     output = tmp_path_factory.mktemp("reference") / "run"
     call(TOOL, command(cfg, output))
     return output
@@ -54,7 +51,6 @@ def long_run(long, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def short_run_of_two(short, tmp_path_factory):
-    """The undisturbed run of two processes."""
     output = tmp_path_factory.mktemp("reference") / "run"
     torchrun(command(short, output))
     return output

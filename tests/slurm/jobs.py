@@ -1,16 +1,15 @@
 """Runs submitted to the cluster of a test: started, watched, interrupted, compared."""
 
-from __future__ import annotations
-
 import math
 import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-from run_files import assert_bit_identical, losses, read_lines
+import fault_runs
+from fault_runs import num_lines
+from run_files import read_lines
 from tiny import TOOL, command
 
 SWEEP_TOOL = TOOL.with_name("sweep.py")
@@ -46,18 +45,12 @@ def submit(cluster, config, output, *options):
     return re.search(r"job (\d+) is submitted", text)[1]
 
 
-def wait_for(condition, what, seconds=TIMEOUT_SECONDS):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"no {what} within {seconds} s"
-        time.sleep(0.1)
+def wait_for(condition, what):
+    fault_runs.wait_for(condition, what, TIMEOUT_SECONDS)
 
 
 def wait_for_step(output, step):
-    metrics = output / "metrics.jsonl"
-    wait_for(
-        lambda: metrics.exists() and len(metrics.read_text().splitlines()) >= step, f"step {step}"
-    )
+    wait_for(lambda: num_lines(output / "metrics.jsonl") >= step, f"step {step}")
 
 
 def longer(finished):
@@ -109,9 +102,3 @@ def preempt(cluster):
 def starts_after(output):
     """Steps that each start went on after."""
     return [line["after_step"] for line in read_lines(Path(output) / "starts.jsonl")]
-
-
-def assert_same(output, undisturbed):
-    """To the last bit: weights, momenta, evaluated weights, losses of all steps."""
-    assert_bit_identical(output, undisturbed)
-    assert losses(output) == losses(undisturbed)

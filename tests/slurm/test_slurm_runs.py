@@ -1,13 +1,10 @@
 """Runs on a real Slurm, interrupted in each of the ways it has: the result is that of an undisturbed run."""
 
-from __future__ import annotations
-
 import os
 import signal
 
 import pytest
 from jobs import (
-    assert_same,
     log,
     preempt,
     starts_after,
@@ -18,6 +15,7 @@ from jobs import (
     wait_for_step,
     wait_until_gone,
 )
+from run_files import assert_same
 
 pytestmark = pytest.mark.slurm
 TWO = ("--tasks-per-node", "2")

@@ -1,9 +1,8 @@
 """Preemption where the cluster sends SIGTERM only, which is Slurm's default."""
 
-from __future__ import annotations
-
 import pytest
-from jobs import assert_same, preempt, starts_after, submit, wait_for_result, wait_for_step
+from jobs import preempt, starts_after, submit, wait_for_result, wait_for_step
+from run_files import assert_same
 
 pytestmark = pytest.mark.slurm
 SENDS_USER_SIGNAL = False

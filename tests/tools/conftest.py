@@ -1,12 +1,10 @@
 """Runs of the tiny row through run_net.py, in this process."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
 import pytest
-from run_files import interrupt_in
+from run_files import stop_in
 from tiny import command, data_keys, load_tool, run_net, write_config
 
 
@@ -48,9 +46,7 @@ def stopped_run(tiny_data, tmp_path_factory):
     """The folder of a run of the tiny row that stopped after three steps; read only."""
     folder = tmp_path_factory.mktemp("stopped")
     cfg = write_config(folder / "tiny.yaml", data_keys(tiny_data))
-    with pytest.MonkeyPatch.context() as patch:
-        interrupt_in(2, patch)
-        assert run_net().main(command(cfg, folder / "run")) == 4
+    stop_in(2, run_net().main, command(cfg, folder / "run"))
     return folder / "run"
 
 

@@ -1,7 +1,5 @@
 """Runs of run_net.py in a process of their own, to which something is done."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -14,6 +12,13 @@ import pytest
 from tiny import TOOL
 
 PATIENCE_SECONDS = 200  # on a machine that is busy
+
+
+def wait_for(condition, what, seconds=PATIENCE_SECONDS):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"no {what} within {seconds} s"
+        time.sleep(0.01)
 
 
 class Run:

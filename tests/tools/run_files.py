@@ -1,13 +1,12 @@
 """What the tests of run_net.py read from run folders, and how they interrupt a run."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import sys
 
+import pytest
 import torch
 from several_processes import meeting
 from tiny import TOOL
@@ -58,8 +57,14 @@ def losses(folder):
     return [(line["step"], line["loss"]) for line in read_lines(folder / "metrics.jsonl")]
 
 
-def interrupt_in(step, monkeypatch):
-    """SIGTERM comes while ``step`` is computed."""
+def assert_same(folder, other):
+    """To the last bit: all that was learned, and the losses of all steps."""
+    assert_bit_identical(folder, other)
+    assert losses(folder) == losses(other)
+
+
+def stop_in(step, main, arguments):
+    """A run to which SIGTERM comes while ``step`` is computed."""
     from mgexp.train import loop
 
     original = loop.seed_step
@@ -69,7 +74,9 @@ def interrupt_in(step, monkeypatch):
             os.kill(os.getpid(), signal.SIGTERM)
         return original(seed, number)
 
-    monkeypatch.setattr(loop, "seed_step", terminated_step)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "seed_step", terminated_step)
+        assert main(arguments) == 4
 
 
 def torchrun(arguments, count=2):
@@ -108,7 +115,6 @@ def started_apart(script, arguments, count=2):
 
 
 def refused(main, capsys, arguments):
-    """The message of a start that is refused."""
     assert main(arguments) == 2
     message = capsys.readouterr().err
     assert message.count("run_net.py: ") == 1

@@ -1,7 +1,5 @@
 """tools/check_data.py from the command line to the quarantine, which counts against the share of a training."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,14 +1,11 @@
 """tools/collect.py as a user starts it, on runs of an experiment that is in the repository."""
 
-from __future__ import annotations
-
 import pytest
 import simplejson
 from fake_runs import fake_run, unfinished_run
 from tiny import load_tool
 
 from mgexp.config.load import load_config, to_yaml
-from mgexp.run.files import append_jsonl
 
 
 @pytest.fixture
@@ -54,15 +51,6 @@ def test_runs_are_collected_and_reported(collect, runs, tmp_path):
     assert "| [baseline](quickstart/baseline.yaml) | unknown | 90.00 | seed 1 |" in tables
 
 
-def test_a_second_start_changes_nothing(collect, runs, tmp_path):
-    trained_with(fake_run(runs, "baseline"), tmp_path)
-    collect()
-    files = (tmp_path / "experiments" / "results.csv", runs / "report.md")
-    before = [path.read_bytes() for path in files]
-    assert collect()[0] == 0
-    assert [path.read_bytes() for path in files] == before
-
-
 def test_a_run_with_other_values_is_refused_with_both(collect, runs, tmp_path):
     run = trained_with(fake_run(runs, "baseline"), tmp_path, "SOLVER.BASE_LR", "0.3")
     unfinished = unfinished_run(runs, "long")
@@ -80,16 +68,6 @@ def test_a_run_with_other_values_is_refused_with_both(collect, runs, tmp_path):
         "reports": [str(runs / "report.md")],
         "tables": str(tmp_path / "experiments" / "README.md"),
     }
-
-
-def test_a_run_that_was_given_another_value_is_told_and_is_no_failure(collect, runs, tmp_path):
-    run = trained_with(fake_run(runs, "baseline"), tmp_path, "SOLVER.BASE_LR", "0.3")
-    append_jsonl(run.starts_jsonl, {"changes": [], "given": ["SOLVER.BASE_LR"]})
-    code, output = collect("--json")
-    assert code == 0
-    (problem,) = simplejson.loads(output.out)["not_rows"][str(run.root)]
-    assert "SOLVER.BASE_LR" in problem
-    assert not (tmp_path / "experiments" / "results.csv").exists()
 
 
 def test_reports_only_leaves_experiments_as_it_is(collect, runs, tmp_path):

@@ -40,15 +40,6 @@ def test_a_row_that_bf16_is_wrong_for_is_a_problem(call, tmp_path, monkeypatch):
     assert "weight gradient of x" in out
 
 
-def test_bad_input_is_one_message(call, tmp_path):
-    row = write_config(tmp_path / "tiny.yaml", {})
-    code, out, err = call(
-        "doctor", "--cfg", row, "TRAIN.PRECISION", "tf32", "MODEL.NUM_CLASSES", "0"
-    )
-    assert (code, out) == (2, "")
-    assert "TRAIN.PRECISION" in err and "MODEL.NUM_CLASSES" in err
-
-
 @pytest.mark.parametrize(("status", "code"), [("OK", 0), ("warning", 0), ("problem", 3)])
 def test_a_problem_is_exit_code_3(status, code, monkeypatch, capsys):
     tool = load_tool("doctor")

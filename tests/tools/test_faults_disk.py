@@ -1,7 +1,5 @@
 """Disks that are full or read-only, and folders in use: one message, and nothing good is lost."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -11,10 +9,11 @@ from fault_runs import fill, num_lines, small_disk, started, temporary_files
 from run_files import (
     OFTEN,
     assert_bit_identical,
+    assert_same,
     contents,
-    interrupt_in,
     losses,
     read_lines,
+    stop_in,
     torchrun,
 )
 from tiny import command
@@ -23,14 +22,6 @@ from mgexp.run.folder import RunDir
 from mgexp.run.torch_file import check_whole
 
 pytestmark = pytest.mark.slow
-
-
-def assert_whole(output):
-    """Every checkpoint is, and nothing is half-written."""
-    run = RunDir(output)
-    for step in run.checkpoint_steps():
-        check_whole(run.checkpoint(step))
-    assert temporary_files(output) == []
 
 
 def test_no_room_for_a_checkpoint(finished_run, cfg, main, tmp_path):
@@ -44,11 +35,12 @@ def test_no_room_for_a_checkpoint(finished_run, cfg, main, tmp_path):
         steps = RunDir(output).checkpoint_steps()
         for said in (".pt ", "No space left on device", f"continues after step {steps[-1]}"):
             assert said in message
-        assert_whole(output)
+        for step in steps:
+            check_whole(RunDir(output).checkpoint(step))
+        assert temporary_files(output) == []
         ballast.unlink()
         assert main(command(cfg, output, *OFTEN)) == 0
-        assert_bit_identical(output, finished_run)
-        assert losses(output) == losses(finished_run)
+        assert_same(output, finished_run)
 
 
 def test_no_room_for_a_file_of_lines(finished_run, cfg, output, main, tmp_path):
@@ -111,17 +103,14 @@ def test_damage_to_the_last_checkpoint(finished_run, cfg, output, main, tmp_path
     assert main(command(cfg, output)) == 0
     assert f"resuming after step {earlier} of 10" in capsys.readouterr().err
     assert RunDir(output).damaged_checkpoint(last).stat().st_size == 50_000
-    assert_bit_identical(output, finished_run)
-    assert losses(output) == losses(finished_run)
+    assert_same(output, finished_run)
     starts = read_lines(output / "starts.jsonl")
     assert starts[-1]["after_step"] == earlier
 
 
-def test_two_processes_go_on_after_the_same_checkpoint(cfg, output, main, tmp_path, monkeypatch):
+def test_two_processes_go_on_after_the_same_checkpoint(cfg, output, main):
     """The last one, of one process, is damaged: the first process chooses, the other follows."""
-    interrupt_in(3, monkeypatch)
-    assert main(command(cfg, output, *OFTEN)) == 4
-    monkeypatch.undo()
+    stop_in(3, main, command(cfg, output, *OFTEN))
     run = RunDir(output)
     earlier, last = run.checkpoint_steps()
     os.truncate(run.checkpoint(last), 50_000)

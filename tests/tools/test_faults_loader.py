@@ -1,7 +1,5 @@
 """Workers that die, videos that hang, memory that is short: a message that says which, and the run goes on."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -10,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from fault_runs import fill, num_lines, started
-from run_files import OFTEN, assert_bit_identical, losses
+from run_files import OFTEN, assert_same, losses
 from tiny import command, data_keys, write_config
 
 from mgexp.run.folder import RunDir
@@ -66,7 +64,6 @@ def make_pipe(path):
 
 @pytest.fixture
 def own_cfg(data, tmp_path):
-    """The tiny row on a copy of its data."""
     return write_config(tmp_path / "tiny.yaml", data_keys(data))
 
 
@@ -88,8 +85,7 @@ def test_a_video_that_hangs_ends_the_run_which_resumes_to_the_bit(
     (data / "train5.mp4").write_bytes(good)
     assert main(command(own_cfg, one, *pairs)) == 0
     assert main(command(own_cfg, two, *pairs)) == 0
-    assert_bit_identical(two, one)
-    assert losses(two) == losses(one)
+    assert_same(two, one)
 
 
 def test_a_video_that_hangs_in_an_evaluation_is_named(own_cfg, data, output, tmp_path):

@@ -1,7 +1,5 @@
 """Folders of images from a list to a run: the same clips as of lossless videos, check, quarantine and store."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -1,7 +1,5 @@
 """tools/predict.py on the model of a finished run."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os
@@ -13,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 from run_files import read_lines
-from tiny import LONG_SHORT, NUM_CLASSES, NUM_VAL, data_keys, load_tool, write_keys
+from tiny import LONG_SHORT, NUM_VAL, data_keys, load_tool, write_keys
 
 from mgexp.results.comparison import grouped_interval
 
@@ -36,20 +34,6 @@ def classes(tmp_path):
     path = tmp_path / "classes.txt"
     path.write_text("to the right\nto the left\n")
     return path
-
-
-def test_predictions_of_the_validation_videos_are_those_of_the_evaluation(
-    predict, finished_run, tiny_data, capsys
-):
-    videos = [tiny_data / f"val{index}.mp4" for index in range(NUM_VAL)]
-    assert predict(*videos, "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert [one["video"] for one in found] == [str(video) for video in videos]
-    right = [one["classes"][0]["label"] == index % NUM_CLASSES for index, one in enumerate(found)]
-    evaluated = read_lines(finished_run / "evaluations.jsonl")[-1]
-    assert 100 * sum(right) / NUM_VAL == evaluated["top1"]
-    for one in found:
-        assert sum(best["probability"] for best in one["classes"]) == pytest.approx(1, abs=1e-5)
 
 
 def test_a_run_may_have_names_of_classes_a_store_that_is_gone_and_workers_that_it_chose(
@@ -155,18 +139,6 @@ def test_ctrl_c_ends_with_one_line_and_keeps_what_is_done(
     assert tool.main([*map(str, videos), "--csv", str(table), "--run", str(finished_run)]) == 4
     assert "Traceback" not in capsys.readouterr().err
     assert {line["video"] for line in read_csv(table)} == {str(videos[0])}
-
-
-def test_a_worker_without_shared_memory_is_one_message(
-    finished_run, tiny_data, monkeypatch, capsys
-):
-    def fail(*arguments):
-        raise RuntimeError("DataLoader worker (pid 5) exited unexpectedly with exit code 74.")
-
-    tool = load_tool("predict")
-    monkeypatch.setattr(tool, "build_predictions", fail)
-    assert tool.main([str(tiny_data / "val0.mp4"), "--run", str(finished_run)]) == 1
-    assert "--shm-size" in capsys.readouterr().err
 
 
 def test_a_video_is_not_replaced_by_a_table(predict, tiny_data, tmp_path):

@@ -3,21 +3,12 @@
 import re
 
 import pytest
-from tiny import (
-    NUM_TRAIN,
-    NUM_VAL,
-    ROOT,
-    data_keys,
-    load_tool,
-    tiny_config,
-    write_config,
-)
+from tiny import NUM_TRAIN, NUM_VAL, ROOT, data_keys, load_tool, tiny_config, write_config
 
 from mgexp.config.load import load_config
 from mgexp.data.lists import build_list
 from mgexp.data.loader import build_opener, store_problems
 from mgexp.video.store import StoreDir
-from mgexp.video.store_fill import Filled
 
 HERE = ("--processes", "1", "--time-limit", "0")
 """Encode in this process, which starts no other."""
@@ -47,20 +38,6 @@ def test_videos_without_a_copy_are_named_and_no_failure(data, tmp_path, capsys):
     out = capsys.readouterr().out
     assert re.search(r"train3\.mp4: .*Invalid data", out)
     assert re.search(r"val1\.mp4: .*No such file", out)
-
-
-def test_a_limit_of_time_holds_unless_it_is_0(tiny_data, tmp_path, monkeypatch):
-    tool, asked = load_tool("prepare_data"), []
-
-    def fill_store(store, order, paths, num_processes, progress, limit_seconds):
-        asked.append(limit_seconds)
-        return Filled(0, 0, ())
-
-    monkeypatch.setattr(tool, "fill_store", fill_store)
-    words = arguments(tiny_data, tmp_path / "store")
-    for option in ("0", "7.5"):
-        assert tool.main([*words, "--time-limit", option]) == 0
-    assert asked == [0.0, 7.5]
 
 
 def test_the_plan_is_near_what_the_store_then_takes(tiny_data, tmp_path, capsys):

@@ -22,7 +22,6 @@ ROW = f"TRAIN: {{BATCH_SIZE: 8}}\nDATA: {{NUM_VIDEOS: 960, NUM_FRAMES: 8, TRAIN_
 
 @pytest.fixture
 def runs(tmp_path):
-    """A baseline and long_short of one seed."""
     folder = tmp_path / "quickstart"
     for row, seconds in (("baseline", 200.0), ("long_short", 80.0)):
         fake_run(folder, row, 1, train_seconds=seconds).config_yaml.write_text(ROW)

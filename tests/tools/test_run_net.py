@@ -1,7 +1,5 @@
 """tools/run_net.py from the command line to the run folder, on small real videos."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

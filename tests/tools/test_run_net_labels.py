@@ -1,7 +1,5 @@
 """Videos of many labels through run_net.py: from the official CSV to results.csv, killed evaluations included."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

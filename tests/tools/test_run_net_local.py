@@ -1,16 +1,13 @@
 """run_net.py --launcher local: real background processes, interrupted for real; options of launchers."""
 
-from __future__ import annotations
-
 import os
 import signal
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from fault_runs import started
-from run_files import assert_bit_identical, losses, read_lines, refused, torchrun
+from fault_runs import num_lines, started, wait_for
+from run_files import assert_bit_identical, assert_same, read_lines, refused, torchrun
 from tiny import command
 
 LOCAL = ("--launcher", "local")
@@ -18,10 +15,7 @@ LOCAL = ("--launcher", "local")
 
 def trainer(output):
     """The process that trains, which holds the lock of the run folder, after its first step."""
-    metrics, end = output / "metrics.jsonl", time.monotonic() + 200
-    while not (metrics.exists() and metrics.read_text()):
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_for(lambda: num_lines(output / "metrics.jsonl") >= 1, "step")
     return int((output / "lock").read_text().split()[0])
 
 
@@ -49,8 +43,7 @@ def test_a_local_run_is_that_of_this_process_and_a_warning_changes_nothing(
     first, second = read_lines(output / "starts.jsonl")
     assert (first["after_step"], second["after_step"] > 0) == (0, True)
     assert first["commit"] != "unknown"  # from the frozen copy
-    assert_bit_identical(output, finished_run)
-    assert losses(output) == losses(finished_run)
+    assert_same(output, finished_run)
 
 
 @pytest.mark.slow
@@ -64,8 +57,7 @@ def test_two_local_processes_do_what_torchrun_s_do(cfg, tmp_path, main):
         os.kill(second, signal.SIGUSR2)
         assert run.ends() == 0
     assert len(read_lines(output / "starts.jsonl")) == 2
-    assert_bit_identical(output, tmp_path / "torchrun")
-    assert losses(output) == losses(tmp_path / "torchrun")
+    assert_same(output, tmp_path / "torchrun")
 
 
 @pytest.mark.slow
@@ -93,21 +85,9 @@ def test_a_local_run_continues_when_its_terminal_is_closed(cfg, output, finished
         trainer(output)
         run.signal_group(signal.SIGHUP)
         assert run.ends(60) == -signal.SIGHUP
-    end = time.monotonic() + 200
-    while not (output / "result.json").exists():
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    wait_for((output / "result.json").exists, "result")
     assert len(read_lines(output / "starts.jsonl")) == 1
     assert_bit_identical(output, finished_run)
-
-
-def test_bad_options_and_bad_data_are_one_message(cfg, output, main, capsys):
-    options = (*LOCAL, "--partition", "p", "--tasks-per-node", "3")
-    pairs = ("DATA.VAL_LIST", "nowhere.txt")
-    message = refused(main, capsys, [*command(cfg, output, *pairs), *options])
-    for words in ("--partition", "3 processes", "nowhere.txt"):
-        assert words in message
-    assert not output.exists()
 
 
 def test_a_run_for_another_machine_may_need_a_gpu(cfg, output, main, capsys, monkeypatch, tmp_path):

@@ -1,7 +1,5 @@
 """run_net.py in several processes: the same run, and one end for all."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -27,7 +25,6 @@ def odd_cfg(tiny_data, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def alone(odd_cfg, tmp_path_factory):
-    """The run folder of one process."""
     folder = tmp_path_factory.mktemp("alone") / "run"
     assert run_net().main(command(odd_cfg, folder, *GENTLE)) == 0
     return folder
@@ -35,7 +32,6 @@ def alone(odd_cfg, tmp_path_factory):
 
 @pytest.fixture(scope="module", params=[2, 4])
 def shared(request, odd_cfg, tmp_path_factory):
-    """The run folder of several."""
     folder = tmp_path_factory.mktemp("shared") / "run"
     torchrun(command(odd_cfg, folder, *GENTLE), request.param)
     return folder

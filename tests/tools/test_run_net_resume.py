@@ -1,7 +1,5 @@
 """Runs that were interrupted, and started again: the same bits, in the same folder only."""
 
-from __future__ import annotations
-
 import random
 import signal
 
@@ -11,11 +9,12 @@ from fault_runs import num_lines, started
 from run_files import (
     OFTEN,
     assert_bit_identical,
+    assert_same,
     contents,
-    interrupt_in,
     losses,
     read_lines,
     refused,
+    stop_in,
     tensors,
 )
 from tiny import command
@@ -38,24 +37,18 @@ def test_a_killed_run_ends_with_the_same_bits(
     assert not (output / "result.json").exists()
     assert RunDir(output).checkpoint_steps()[-1] > 0
     assert main(arguments) == 0
-    assert_bit_identical(output, finished_run)
-    assert losses(output) == losses(finished_run)
+    assert_same(output, finished_run)
 
 
 @pytest.mark.parametrize(
     "step", [0, *(pytest.param(step, marks=pytest.mark.slow) for step in (3, 4, 8))]
 )
-def test_a_terminated_run_saves_and_ends_with_the_same_bits(
-    step, finished_run, cfg, output, main, monkeypatch
-):
+def test_a_terminated_run_saves_and_ends_with_the_same_bits(step, finished_run, cfg, output, main):
     """Step 4 is the one before an evaluation."""
-    interrupt_in(step, monkeypatch)
-    assert main(command(cfg, output)) == 4
+    stop_in(step, main, command(cfg, output))
     assert not (output / "result.json").exists()
-    monkeypatch.undo()
     assert main(command(cfg, output)) == 0
-    assert_bit_identical(output, finished_run)
-    assert losses(output) == losses(finished_run)
+    assert_same(output, finished_run)
     assert [line["step"] for line in read_lines(output / "evaluations.jsonl")] == [5, NUM_STEPS]
 
 
@@ -122,11 +115,9 @@ def test_a_start_that_the_checkpoint_refuses_changes_no_record(
     ],
     ids=["PMD-LAMB", "average with the statistics of training"],
 )
-def test_moments_and_averages_go_on(keys, cfg, tmp_path, main, monkeypatch):
+def test_moments_and_averages_go_on(keys, cfg, tmp_path, main):
     """PMD-LAMB is interrupted in the middle of its second period."""
     assert main(command(cfg, tmp_path / "whole", *keys)) == 0
-    interrupt_in(5, monkeypatch)
-    assert main(command(cfg, tmp_path / "run", *keys)) == 4
-    monkeypatch.undo()
+    stop_in(5, main, command(cfg, tmp_path / "run", *keys))
     assert main(command(cfg, tmp_path / "run", *keys)) == 0
     assert_bit_identical(tmp_path / "run", tmp_path / "whole")

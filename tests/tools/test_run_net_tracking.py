@@ -1,9 +1,7 @@
 """Runs that TensorBoard and W&B are told of, through run_net.py."""
 
-from __future__ import annotations
-
 import pytest
-from run_files import assert_bit_identical, interrupt_in, read_lines
+from run_files import assert_bit_identical, read_lines, stop_in
 from tiny import command
 from wandb_files import history, summary
 
@@ -27,13 +25,10 @@ def scalars(folder, tag):
 
 
 def test_a_resumed_run_is_told_of_once_and_learns_the_same(
-    finished_run, cfg, output, main, monkeypatch, without_account
+    finished_run, cfg, output, main, without_account
 ):
     """Stopped after three steps of ten, of which W&B and TensorBoard were told."""
-    interrupt_in(2, monkeypatch)
-    assert main(command(cfg, output, *BOTH)) == 4
-    monkeypatch.undo()
-    monkeypatch.setenv("HOME", str(output.parent / "home"))
+    stop_in(2, main, command(cfg, output, *BOTH))
     assert main(command(cfg, output, *BOTH)) == 0
     wandb.teardown()
     assert_bit_identical(output, finished_run)

@@ -11,7 +11,6 @@ QUICKSTART = ROOT / "experiments" / "quickstart" / "long_short.yaml"
 
 @pytest.fixture
 def show(call):
-    """Runs the tool on the row of the quickstart."""
     return lambda *arguments: call("show_model", "--cfg", QUICKSTART, *arguments)
 
 

@@ -25,14 +25,11 @@ PHASE_KEYS = [
     *("stage", "start_epoch", "end_epoch", "start_step", "end_step", "frames", "crop", "clips"),
     *("lr_factor", "stride_min", "stride_max", "num_bn_groups", "cycle"),
 ]
-CYCLE_KEYS = ["frames", "crop", "clips", "min_jitter", "max_jitter"]
 SHAPE_KEYS = ["frames", "crop", "clips", "ratio", "exact_ratio", "work"]
-MEMORY_KEYS = ["frames", "crop", "clips", "clips_at_once", "activation_bytes"]
 
 
 @pytest.fixture
 def show(call):
-    """Runs the tool on a Kinetics row."""
 
     def run(row, *arguments):
         path = MAIN / f"k400_slowfast_8x8_r50/{row}.yaml"
@@ -43,7 +40,6 @@ def show(call):
 
 @pytest.fixture
 def shown_json(show):
-    """The JSON of a Kinetics row."""
 
     def run(row, *arguments):
         code, out, err = show(row, "--json", *arguments)
@@ -79,9 +75,7 @@ def test_epoch_granularity_equals_the_released_schedule(shown_json, row):
 def test_the_json_has_the_keys_of_the_contract_and_epochs_as_fractions(shown_json):
     found = shown_json("long_short")
     assert list(found) == TOP_KEYS
-    for phase in found["phases"]:
-        assert list(phase) == PHASE_KEYS
-        assert all(list(shape) == CYCLE_KEYS for shape in phase["cycle"])
+    assert all(list(phase) == PHASE_KEYS for phase in found["phases"])
     assert all(list(shape) == SHAPE_KEYS for shape in found["shapes"])
     # 1.5 × 239 epochs, to the step; 876,245 / 255,949 steps, by the formulas in fractions.
     assert found["total_epochs"] == pytest.approx(358.5, abs=0.01)
@@ -121,21 +115,15 @@ def test_memory_is_shown_on_demand(call, tmp_path):
     found = json.loads(out)
     assert (code, list(found)) == (0, [*TOP_KEYS, "memory"])
     memory = found["memory"]
-    assert list(memory) == ["held_bytes", "shapes"]
-    assert all(list(shape) == MEMORY_KEYS for shape in memory["shapes"])
     assert 12 * num_params < memory["held_bytes"] < 12.1 * num_params
     clips = [(one["clips"], one["clips_at_once"]) for one in memory["shapes"]]
     assert clips == [(32, 8), (16, 8), (8, 8), (4, 4)]
     assert call(*row, "TRAIN.MAX_CLIPS_PER_GPU", 2)[0] == 2
 
 
-def test_seconds_that_are_not_given_are_told(show):
+def test_with_measured_seconds_which_are_needed_a_step_takes_equally_long(show, shown_json):
     code, _, err = show("long", "MULTIGRID.BATCH_RATIO", "measured")
-    assert code == 2
-    assert "MULTIGRID.CLIP_SECONDS" in err and "tools/plan.py" in err
-
-
-def test_with_measured_seconds_a_step_takes_equally_long(shown_json):
+    assert code == 2 and "MULTIGRID.CLIP_SECONDS" in err
     seconds = "[[8,158,0.001],[16,158,0.002],[16,224,0.0041],[32,224,0.008]]"
     keys = ["MULTIGRID.BATCH_RATIO", "measured", "MULTIGRID.CLIP_SECONDS", seconds]
     found = shown_json("long", *keys)

@@ -5,8 +5,6 @@ to 8 of them, the final evaluation to one view. What is run always has 18 layers
 it has its own. Weights to start from are left out; tests/models/test_weights.py has them.
 """
 
-from __future__ import annotations
-
 import json
 import math
 
@@ -60,10 +58,7 @@ def pairs(cfg, data, charades_lists):
 
 @pytest.mark.parametrize(
     ("name", "is_quick"),
-    [
-        (QUICK, True),
-        *(pytest.param(name, False, marks=pytest.mark.slow) for name in ROWS),
-    ],
+    [(QUICK, True), *(pytest.param(name, False, marks=pytest.mark.slow) for name in ROWS)],
 )
 def test_a_row_is_trained(name, is_quick, main, output, tiny_data, charades_lists):
     cfg = load_config(ROWS[name])

@@ -1,7 +1,5 @@
 """tools/study.py: the order of runs, going on, pieces of time, and what it writes. Runs are made up in no time."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
@@ -12,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 from fake_runs import CONFIG, fake_run, unfinished_run
+from run_files import contents
 from tiny import load_tool
 
 from mgexp.config import load, values
@@ -35,6 +34,10 @@ STUDY = {
 A, B, AS_B = "baseline", "long", "as_long_in_seconds"
 
 
+def write_row(folder, name, **changes):
+    (folder / f"{name}.yaml").write_text(yaml.safe_dump({**CONFIG, "ROW": name, **changes}))
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A study of two rows in a folder experiments/, with runs/ beside it."""
@@ -44,7 +47,7 @@ def folder(tmp_path, monkeypatch):
     for module in (load, values):  # the tool reads it when a test loads it
         monkeypatch.setattr(module, "EXPERIMENTS", place.parent)
     for name in (A, B):
-        (place / f"{name}.yaml").write_text(yaml.safe_dump({**CONFIG, "ROW": name}))
+        write_row(place, name)
     (place / "study.yaml").write_text(yaml.safe_dump(STUDY))
     return place
 
@@ -83,7 +86,6 @@ def runs(monkeypatch):
 
 @pytest.fixture
 def study(monkeypatch, runs, folder):
-    """Start the tool in this process."""
     tool = load_tool("study")
     monkeypatch.setattr(tool, "to_local", runs)
     # The figures are tested with the reports, and they take seconds.
@@ -171,13 +173,13 @@ def test_a_control_is_evaluated_where_slurm_left_the_weights(folder):
 def test_the_status_says_what_is_done_and_writes_nothing(study, runs, folder, capsys):
     runs.outcomes = {(A, 1): Outcome.INTERRUPTED}
     study()
-    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    before = contents(folder)
     capsys.readouterr()
     assert study("--status") == 0
     _, *lines, left = capsys.readouterr().out.splitlines()
     assert [line.split() for line in lines] == [[A, "2", "1"], [B, "2", "1"], [AS_B, "2", "0"]]
     assert left == "4 tasks left, about 7 min 20 s"
-    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    assert contents(folder) == before
 
 
 def test_a_changed_row_is_trained_again_only_after_its_runs_are_put_away(
@@ -187,8 +189,7 @@ def test_a_changed_row_is_trained_again_only_after_its_runs_are_put_away(
     study()
     runs.started.clear()
     capsys.readouterr()
-    changed = {**CONFIG, "ROW": A, "SOLVER": {"STEPS": [0, 4, 8], "MAX_EPOCH": 20}}
-    (folder / "baseline.yaml").write_text(yaml.safe_dump(changed))
+    write_row(folder, A, SOLVER={"STEPS": [0, 4, 8], "MAX_EPOCH": 20})
     assert study() == 2
     said = capsys.readouterr().err
     for place in ("runs/group/baseline", f"runs/group/budget/{AS_B}"):
@@ -210,14 +211,12 @@ def test_a_changed_row_keeps_the_page_and_its_stored_runs(study, runs, folder, c
     shutil.rmtree("runs")
     runs.started.clear()
     capsys.readouterr()
-    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    changed = {**CONFIG, "ROW": B, "SOLVER": {"STEPS": [0, 4, 8], "MAX_EPOCH": 20}}
-    (folder / "long.yaml").write_text(yaml.safe_dump(changed))
-    before[folder / "long.yaml"] = (folder / "long.yaml").read_bytes()
+    write_row(folder, B, SOLVER={"STEPS": [0, 4, 8], "MAX_EPOCH": 20})
+    before = contents(folder)
     for options in ((), ("--only-page",), ("--status",)):
         assert study(*options) == 2
     said = capsys.readouterr().err
-    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    assert contents(folder) == before
     follow(said)
     assert study() == 0
     assert runs.started == [(B, 0), (B, 1), (AS_B, 0), (AS_B, 1)]
@@ -242,8 +241,7 @@ def test_an_unfinished_run_of_an_earlier_configuration_is_named(study, folder, c
     run = unfinished_run(folder.parents[1] / "runs" / "group", A, 1)
     run.config_yaml.write_text(to_yaml(load_config(folder / "baseline.yaml")))
     # Without a checkpoint, a run uses nothing of its folder.
-    changed = {**CONFIG, "ROW": A, "SOLVER": {"STEPS": [0, 4, 8], "BASE_LR": 0.5}}
-    (folder / "baseline.yaml").write_text(yaml.safe_dump(changed))
+    write_row(folder, A, SOLVER={"STEPS": [0, 4, 8], "BASE_LR": 0.5})
     board = load_tool("study").Board(read_study(folder))
     assert board.changed() == []
     run.checkpoint(7).touch()
@@ -264,14 +262,6 @@ def test_a_folder_outside_experiments_has_its_runs_to_itself(study, folder):
     assert not (folder.parent / "results.csv").exists()
 
 
-def test_pairs_are_checked_also_if_nothing_is_left(study, capsys):
-    assert study() == 0
-    for words in ((), ("--status",), ("--only-page",)):
-        assert study(*words, "SOLVER.BASE_LR", "1") == 2
-        assert "SOLVER.BASE_LR" in capsys.readouterr().err
-    assert study("DATA.PATH_PREFIX", ".") == 0
-
-
 @pytest.mark.parametrize(
     ("option", "words"),
     [
@@ -284,16 +274,14 @@ def test_pairs_are_checked_also_if_nothing_is_left(study, capsys):
 def test_what_trains_nothing_refuses_the_options_and_keys_of_training(
     words, option, study, folder, capsys
 ):
-    whole = {**CONFIG, "ROW": B, "TRAIN": {"BATCH_SIZE": 16}}
-    (folder / f"{B}.yaml").write_text(yaml.safe_dump(whole))
+    write_row(folder, B, TRAIN={"BATCH_SIZE": 16})
     assert study(option, *words.split()) == 2
     assert words.split()[0] in capsys.readouterr().err
 
 
 def test_a_changed_yaml_is_used_once_no_run_of_the_old_one_waits(tmp_path, monkeypatch, capsys):
     """A run of the first call is queued, and then it is cancelled. A list takes the place of Slurm's queue."""
-    row = tmp_path / "baseline.yaml"
-    row.write_text(yaml.safe_dump({**CONFIG, "ROW": "baseline"}))
+    write_row(tmp_path, A)
     (tmp_path / "study.yaml").write_text("{rows: [baseline], seeds: 2, margin: 1}")
     queue, jobs = {"7_0": ("PENDING", "")}, [SimpleNamespace(job_id=f"7_{n}") for n in range(2)]
     monkeypatch.setattr(sweep_state, "slurm_queue", lambda: queue)
@@ -306,7 +294,7 @@ def test_a_changed_yaml_is_used_once_no_run_of_the_old_one_waits(tmp_path, monke
     capsys.readouterr()
     assert tool.main(call) == 0
     assert "commit old" in capsys.readouterr().err
-    row.write_text(yaml.safe_dump({**CONFIG, "ROW": "baseline", "SOLVER": {"STEPS": [0, 5, 8]}}))
+    write_row(tmp_path, A, SOLVER={"STEPS": [0, 5, 8]})
     assert tool.main(call) == 2
     queue.clear()
     assert tool.main(call) == 0

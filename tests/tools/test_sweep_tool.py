@@ -1,15 +1,13 @@
 """tools/sweep.py on this machine: preview, freezing, a second call, states, cancel, errors."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import yaml
+from fault_runs import num_lines, wait_for
 from run_files import assert_bit_identical, read_lines
 from tiny import TOOL, data_keys, load_tool, write_config
 
@@ -27,7 +25,6 @@ sweep = load_tool("sweep").main
 
 @pytest.fixture
 def rows(tiny_data, tmp_path, monkeypatch):
-    """Two YAMLs."""
     folder = tmp_path / "experiments" / "group"
     folder.mkdir(parents=True)
     monkeypatch.setattr(load, "EXPERIMENTS", folder.parent)
@@ -130,10 +127,7 @@ def test_cancel_saves_and_the_next_call_goes_on(rows, folder, finished_run, capf
     words = [rows[0], "--output", str(folder), "--launcher", "local"]
     process = subprocess.Popen([sys.executable, str(SWEEP), *words, "--seeds", "2"], text=True)
     run = folder / "runs/all/baseline/seed0"
-    metrics, end = run / "metrics.jsonl", time.monotonic() + 200
-    while not (metrics.exists() and metrics.read_text()):
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_for(lambda: num_lines(run / "metrics.jsonl") >= 1, "step")
     assert sweep(["cancel", str(folder)]) == 0
     assert capfd.readouterr().out.splitlines()[1:] == ["all/baseline/seed0"]
     assert process.wait(200) == 4

@@ -1,7 +1,5 @@
 """Helpers that train the tiny row in any number of processes, on clips computed from their requests."""
 
-from __future__ import annotations
-
 import copy
 
 import torch
@@ -53,7 +51,6 @@ class Training:
         )
 
     def train(self):
-        """Train all steps; return the recorded losses."""
         path = self.folder / "metrics.jsonl"
         loop = Loop(
             state=self.state,
@@ -75,7 +72,6 @@ class Training:
         return [line["loss"] for line in read_jsonl(path)]
 
     def first_gradient(self):
-        """Return the gradient of every parameter in the first step."""
         share = len(self.requests[0])
         draws = Draws(SEED, 0, self.processes.rank * share)
         self.step.backward(

@@ -73,18 +73,6 @@ def test_a_compiled_network_trains_like_the_plain_one():
     torch.testing.assert_close(model.state_dict(), plain.state_dict())
 
 
-@pytest.mark.parametrize(
-    ("mode", "wanted"), [("default", "default"), ("cuda_graphs", "reduce-overhead")]
-)
-def test_torch_gets_its_own_name_of_the_mode(mode, wanted, monkeypatch):
-    """torch makes CUDA graphs in the mode reduce-overhead, and each shape gets its own."""
-    seen = []
-    monkeypatch.setattr(Network, "compile", lambda _, **options: seen.append(options))
-    with compiled(Network(), mode, 2):
-        assert torch._dynamo.config.recompile_limit == 2
-    assert seen == [{"fullgraph": True, "dynamic": False, "mode": wanted}]
-
-
 def test_a_shape_too_many_is_an_error(monkeypatch):
     model = Network()
     step = step_of(model)
@@ -178,8 +166,6 @@ def test_a_transformer_is_one_graph_for_each_shape(name):
 
 
 class Branching(Network):
-    """Its forward pass depends on its data."""
-
     def forward(self, clips):
         return super().forward(clips if clips.mean() > 0 else clips + 1)
 

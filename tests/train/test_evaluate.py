@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from tiny import tiny_config
 from torch.distributed import ReduceOp
-from view_batches import FirstPixels, Views
+from view_batches import FirstPixels, Views, views
 
 from mgexp.data.batches import Batch
 from mgexp.data.records import VideoRecord
@@ -16,13 +16,7 @@ from mgexp.optim.build import build_optimizer
 from mgexp.run.clock import Clock
 from mgexp.run.folder import RunDir
 from mgexp.train.checkpoint import State
-from mgexp.train.evaluate import (
-    Evaluator,
-    Protocol,
-    Scores,
-    check_decoded,
-    score_views,
-)
+from mgexp.train.evaluate import Evaluator, Protocol, Scores, check_decoded, score_views
 from mgexp.train.precise_bn import PreciseBn
 from mgexp.train.step import Normalizer
 from mgexp.train.task import build_task, many_labels, one_label
@@ -33,15 +27,9 @@ NORMALIZER = Normalizer((0.45,) * 3, (0.225,) * 3, CPU)
 
 
 def evaluate(batches, num_videos, task, model=None):
-    """Evaluate ``batches`` in one process."""
     scores = Scores(num_videos, task, CPU)
     check_decoded(score_views(model or FirstPixels(), batches, scores, IDENTITY))
     return scores.reduce(Processes())
-
-
-def views(rows, videos, labels, errors=()):
-    clips = torch.tensor(rows, dtype=torch.uint8).view(len(rows), 1, 1, 1, -1)
-    return Views(clips, torch.tensor(videos), torch.tensor(labels), errors)
 
 
 def test_softmax_scores_of_the_views_are_summed():

@@ -1,7 +1,6 @@
 """The order of steps, saves and evaluations in the loop, with a tiny network."""
 
 import os
-import re
 import signal
 from dataclasses import replace
 
@@ -89,6 +88,12 @@ class Bench:
             self.rates.append(group["lr"])
             self.decays.append(group["weight_decay"])
 
+    def run_to_signal(self, step, first_step=0):
+        """SIGTERM comes while the loop waits for the clips of ``step``; whether it then came to the end."""
+        self.before_step[step] = lambda: os.kill(os.getpid(), signal.SIGTERM)
+        with self.stop.listening():
+            return self.run(first_step)
+
     def run(self, first_step=0):
         with Progress(self.path, first_step, NUM_STEPS, 1) as progress:
             return self.loop.run(self.batches(), progress)
@@ -104,19 +109,14 @@ def test_milestones_save_before_they_evaluate(settle_steps, tmp_path):
     assert (bench.state.step, bench.state.epoch) == (10, 248 / 24)
 
 
-def test_learning_rates_are_the_plan_s(tmp_path):
-    bench = Bench(tmp_path)
+def test_learning_rates_and_weight_decays_are_the_plan_s(tmp_path):
+    bench = Bench(tmp_path, changes={"MULTIGRID.WD_SCALING": "linear"})
     bench.run()
     # 0.005 times 8, 4, 2, 1 of the long cycle, fine-tuning at 1 then 0.1
     wanted = [0.04, 0.04, 0.02, 0.02, 0.01, 0.01, 0.005, 0.005, 0.005, 0.0005]
     found = [line["lr"] for line in read_jsonl(bench.path)]
     torch.testing.assert_close(torch.tensor(found), torch.tensor(wanted))
     torch.testing.assert_close(torch.tensor(bench.rates), torch.tensor(wanted[:9]))
-
-
-def test_weight_decays_are_the_plan_s(tmp_path):
-    bench = Bench(tmp_path, changes={"MULTIGRID.WD_SCALING": "linear"})
-    bench.run()
     # 0.5 times 8, 4, 2, 1 of the long cycle, and of fine-tuning
     assert bench.decays == [4.0, 4.0, 2.0, 2.0, 1.0, 1.0, 0.5, 0.5, 0.5]
 
@@ -137,21 +137,16 @@ def test_the_first_checkpoint_of_a_run_comes_sooner(first_step, saved, tmp_path,
     assert bench.calls == [("save", step) for step in (*saved, NUM_STEPS)]
 
 
-def stop_in(step, bench, monkeypatch):
-    """Make a signal arrive while ``step`` is computed."""
-
-    def seed(_, number):
-        if number == step:
-            bench.stop.signal_name = "SIGTERM"
-
-    monkeypatch.setattr("mgexp.train.loop.seed_step", seed)
-
-
 @pytest.mark.parametrize("milestones", [(), (3, 6)])
 def test_a_request_to_stop_saves_at_the_step_s_end(milestones, tmp_path, monkeypatch):
     """At a milestone the evaluation is left to the next start."""
     bench = Bench(tmp_path, milestones)
-    stop_in(2, bench, monkeypatch)
+
+    def seed(_, number):
+        if number == 2:
+            bench.stop.signal_name = "SIGTERM"
+
+    monkeypatch.setattr("mgexp.train.loop.seed_step", seed)
     assert not bench.run()
     assert bench.calls == [("save", 3)]
 
@@ -160,9 +155,7 @@ def test_a_request_to_stop_saves_at_the_step_s_end(milestones, tmp_path, monkeyp
 def test_a_signal_ends_the_wait_for_clips(settle_steps, tmp_path):
     """A video may hang. The step that waited for it is not done at all."""
     bench = Bench(tmp_path, settle_steps=settle_steps)
-    bench.before_step[2] = lambda: os.kill(os.getpid(), signal.SIGTERM)
-    with bench.stop.listening():
-        assert not bench.run()
+    assert not bench.run_to_signal(2)
     assert bench.calls == [("save", 2)]
     assert [line["step"] for line in read_jsonl(bench.path)] == [0, 1]
 
@@ -190,9 +183,7 @@ def test_several_processes_stop_after_the_same_step(tmp_path, monkeypatch):
     monkeypatch.setattr("mgexp.dist.total", lambda processes, levels: levels)
     bench = Bench(tmp_path)
     bench.loop.processes = bench.loop.loaded.processes = Processes(0, 2)
-    bench.before_step[2] = lambda: os.kill(os.getpid(), signal.SIGTERM)
-    with bench.stop.listening():
-        assert not bench.run()
+    assert not bench.run_to_signal(2)
     assert bench.calls == [("save", 3)]
 
 
@@ -200,17 +191,18 @@ def test_a_step_on_disk_is_not_saved_again(tmp_path):
     """A signal stops the run in its first wait after a resume."""
     bench = Bench(tmp_path)
     bench.state.step = 4
-    bench.before_step[4] = lambda: os.kill(os.getpid(), signal.SIGTERM)
-    with bench.stop.listening():
-        assert not bench.run(first_step=4)
+    assert not bench.run_to_signal(4, first_step=4)
     assert bench.calls == []
 
 
 def test_slow_steps_are_looked_at_more_often(tmp_path, monkeypatch):
     """Steps take 2 s each, so a signal must not wait for five of them."""
-    monkeypatch.setattr(
-        "mgexp.train.loop.StepTimer.read", lambda timer: [(2.0, 0.5)] * timer_steps(timer)
-    )
+
+    def read(timer):
+        num, timer._steps = len(timer._steps), []
+        return [(2.0, 0.5)] * num
+
+    monkeypatch.setattr("mgexp.train.loop.StepTimer.read", read)
     bench = Bench(tmp_path, settle_steps=5)
     agreed = []
     agree = bench.loop._agree
@@ -223,12 +215,6 @@ def test_slow_steps_are_looked_at_more_often(tmp_path, monkeypatch):
     assert {line["step_seconds"] for line in lines} == {2.0}
     assert all(0.5 <= line["input_wait_seconds"] < 1.0 for line in lines)
     assert 5.0 <= bench.state.clock.seconds("input_wait") < 6.0
-
-
-def timer_steps(timer):
-    """Count the steps that were timed since the last reading."""
-    num, timer._steps = len(timer._steps), []
-    return num
 
 
 def test_a_request_to_save_is_answered_once_and_training_goes_on(tmp_path):
@@ -321,9 +307,7 @@ def test_a_loss_that_is_not_finite_is_named_and_not_saved(tmp_path, settle_steps
     assert all(step <= 2 for _, step in bench.calls)
     # The first step is read alone, because its time is not known.
     step = 2 if settle_steps == 1 else 1
-    message = str(caught.value)
-    assert f"The last checkpoint, after step {step}, is from before that step. If you" in message
-    assert re.search(r"the losses before it: \d\.\d+, \d\.\d+\. ", message)
+    assert f"The last checkpoint, after step {step}, is from before that step" in str(caught.value)
 
 
 @pytest.mark.parametrize(

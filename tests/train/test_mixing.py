@@ -20,7 +20,6 @@ def clips(num=6, crop=8):
 
 
 def swapped(x):
-    """Every clip's neighbour."""
     return x[[1, 0, 3, 2, 5, 4]]
 
 

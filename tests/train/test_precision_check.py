@@ -47,8 +47,6 @@ class _WrongInBf16(torch.autograd.Function):
 
 
 class WrongConv(nn.Conv3d):
-    """A convolution whose weight gradient is wrong in bf16."""
-
     factor = 2.0
 
     def forward(self, x):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from tiny import tiny_config
-from view_batches import FirstPixels, Views
+from view_batches import FirstPixels, Views, views
 
 from mgexp.data.records import VideoRecord
 from mgexp.errors import InputError
@@ -14,24 +14,20 @@ from mgexp.train.step import Normalizer
 from mgexp.train.task import many_labels, one_label
 
 
-def views(rows, videos, errors=()):
-    clips = torch.tensor(rows, dtype=torch.uint8).view(len(rows), 1, 1, 1, 3)
-    return Views(clips, torch.tensor(videos, dtype=torch.long), errors=errors)
-
-
 def records(*paths):
     return tuple(VideoRecord(path, 0) for path in paths)
 
 
+IDENTITY = Normalizer((0.0,), (1 / 255,), torch.device("cpu"))
+
+
 @pytest.fixture
 def predict():
-    normalizer = Normalizer((0.0,), (1 / 255,), torch.device("cpu"))
-    return Predictor(FirstPixels(), normalizer, one_label(3, "sum")).predict
+    return Predictor(FirstPixels(), IDENTITY, one_label(3, "sum")).predict
 
 
 def test_of_many_labels_a_probability_is_the_best_sigmoid_of_the_views():
-    normalizer = Normalizer((0.0,), (1 / 255,), torch.device("cpu"))
-    predict = Predictor(FirstPixels(), normalizer, many_labels(3, "max")).predict
+    predict = Predictor(FirstPixels(), IDENTITY, many_labels(3, "max")).predict
     (found,) = predict(records("a"), [views([[2, 0, 0], [0, 1, 0]], [0, 0])])
     best = torch.tensor([2.0, 1.0]).sigmoid().tolist()
     assert found.best(2) == ((0, pytest.approx(best[0])), (1, pytest.approx(best[1])))

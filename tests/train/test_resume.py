@@ -78,9 +78,8 @@ def test_after_a_damaged_checkpoint_the_one_before_is_taken_with_a_warning(run_d
     set_aside(run_dir, choice)
     assert run_dir.checkpoint_steps() == (5,)
     assert taken_over(run_dir).step == 5
-    assert "step_00000015.pt cannot be read: File is not a zip file" in caplog.text
-    assert "it is kept as step_00000010.pt.damaged" in caplog.text
-    assert "DAMAGED CHECKPOINT: resuming after step 5 instead of step 15" in caplog.text
+    assert "step_00000010.pt.damaged" in caplog.text
+    assert "resuming after step 5 instead of step 15" in caplog.text
 
 
 def test_a_damaged_checkpoint_does_not_push_out_later_ones(run_dir):
@@ -93,11 +92,8 @@ def test_a_damaged_checkpoint_does_not_push_out_later_ones(run_dir):
 
 def test_if_all_checkpoints_are_damaged_the_run_does_not_begin_again(run_dir):
     damage(run_dir, 5, 10, 15)
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match="4 problems found"):
         choose_checkpoint(run_dir)
-    text = str(caught.value)
-    assert "4 problems found" in text
-    assert "is whole: restore one from a copy; or, to begin again at step 0, remove" in text
     assert run_dir.checkpoint_steps() == (5, 10, 15)
 
 
@@ -111,11 +107,8 @@ def test_another_schedule_is_refused_in_words(run_dir):
 
 
 def test_another_model_is_named_as_the_reason(run_dir):
-    state = new_state(size=2)
-    with pytest.raises(
-        InputError, match="does not fit this configuration, choose another --output"
-    ):
-        take_over(run_dir, state, choose_checkpoint(run_dir), Processes())
+    with pytest.raises(InputError, match="does not fit this configuration"):
+        take_over(run_dir, new_state(size=2), choose_checkpoint(run_dir), Processes())
 
 
 def second_process(run_dir, monkeypatch, wanted):
@@ -163,20 +156,19 @@ def written(folder, tmp_path):
     return folder
 
 
-def config(tmp_path, **changes):
-    return to_yaml(tiny_config(tmp_path, {k.replace("__", "."): v for k, v in changes.items()}))
+def config(tmp_path, changes=None):
+    return to_yaml(tiny_config(tmp_path, changes))
 
 
 @pytest.fixture
 def checkpointed(written):
-    """A folder whose run has a checkpoint."""
     written.checkpoints.mkdir()
     written.checkpoint(7).touch()
     return written
 
 
 def test_every_difference_is_listed(checkpointed, tmp_path):
-    other = config(tmp_path, SOLVER__BASE_LR=0.5, RNG_SEED=3)
+    other = config(tmp_path, {"SOLVER.BASE_LR": 0.5, "RNG_SEED": 3})
     with pytest.raises(InputError) as caught:
         check_folder(checkpointed, other, {**VIDEOS, "num_train_videos": 23}, override=False)
     text = str(caught.value)
@@ -190,7 +182,7 @@ def test_every_difference_is_listed(checkpointed, tmp_path):
 def test_a_complete_run_takes_no_other_key(checkpointed, tmp_path):
     """It trains no more, so --override would have no effect."""
     write_json(checkpointed.result_json, {})
-    other = config(tmp_path, SOLVER__BASE_LR=0.5)
+    other = config(tmp_path, {"SOLVER.BASE_LR": 0.5})
     assert check_folder(checkpointed, config(tmp_path), VIDEOS, override=True) == []
     for override in (False, True):
         with pytest.raises(InputError, match="need another --output") as caught:
@@ -219,7 +211,7 @@ def test_every_start_is_recorded(checkpointed, tmp_path, caplog):
 
 
 def test_ignored_sections_may_differ(written, tmp_path):
-    other = config(tmp_path, TEST__NUM_ENSEMBLE_VIEWS=5, SOLVER__BASE_LR=0.5)
+    other = config(tmp_path, {"TEST.NUM_ENSEMBLE_VIEWS": 5, "SOLVER.BASE_LR": 0.5})
     problems = config_problems(written, other, ignored=("TEST.",))
     assert problems == ["SOLVER.BASE_LR: the run folder has 0.005, this start 0.5"]
 
@@ -270,6 +262,11 @@ def test_failures_that_stopped_a_start_are_tried_again(written, num_allowed, kep
     assert [one.path for one in read_failures(written.failures_jsonl)] == kept
 
 
+@pytest.fixture
+def schedule(tmp_path):
+    return build_row_schedule(tiny_config(tmp_path), 24)
+
+
 def changed(schedule, number, **fields):
     """Change one phase of the schedule, as another version of the code might."""
     phases = list(schedule.phases)
@@ -277,8 +274,7 @@ def changed(schedule, number, **fields):
     return replace(schedule, phases=tuple(phases))
 
 
-def test_values_are_plain_and_come_back(tmp_path):
-    schedule = build_row_schedule(tiny_config(tmp_path), 24)
+def test_values_are_plain_and_come_back(schedule, tmp_path):
     found = fingerprint(schedule, 0)
     torch.save(found, tmp_path / "x.pt")
     assert torch.load(tmp_path / "x.pt", weights_only=True) == found
@@ -302,8 +298,7 @@ def test_values_are_plain_and_come_back(tmp_path):
         ({"num_bn_groups": 1}, "phase 1, clips of a BN group: 4 before, now 16"),
     ],
 )
-def test_each_change_is_named(fields, said, tmp_path):
-    schedule = build_row_schedule(tiny_config(tmp_path), 24)
+def test_each_change_is_named(fields, said, schedule):
     other = changed(schedule, 1, **fields)
     (text,) = differences(fingerprint(schedule, 0), fingerprint(other, 0))
     assert said in text
@@ -312,8 +307,7 @@ def test_each_change_is_named(fields, said, tmp_path):
     assert "phase 5, steps: 9–10 before, now gone" in text
 
 
-def test_other_draws_are_another_schedule(tmp_path):
-    schedule = build_row_schedule(tiny_config(tmp_path), 24)
+def test_other_draws_are_another_schedule(schedule):
     (text,) = differences(fingerprint(schedule, 0), fingerprint(schedule, 1))
     assert text.startswith("schedule: first videos of the stream: [")
 
@@ -328,8 +322,7 @@ def test_the_number_of_processes_changes_nothing(group, tmp_path):
     assert differences(one, two) == differences(one, four) == []
 
 
-def test_the_last_bits_of_a_learning_rate_may_differ(tmp_path):
-    schedule = build_row_schedule(tiny_config(tmp_path), 24)
+def test_the_last_bits_of_a_learning_rate_may_differ(schedule):
     factor = schedule.phases[0].lr_factor * (1 + 1e-14)
     other = fingerprint(changed(schedule, 0, lr_factor=factor), 0)
     assert differences(fingerprint(schedule, 0), other) == []

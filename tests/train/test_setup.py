@@ -36,23 +36,22 @@ def test_the_recipe_is_the_baseline_of_the_row(tmp_path):
     assert build_recipe(tiny_config(tmp_path, OFF)) == recipe
 
 
-def test_a_training_without_a_step_is_one_problem(tmp_path):
-    short = {"SOLVER.MAX_EPOCH": 0.001, "SOLVER.STEPS": [0], "SOLVER.WARMUP_EPOCHS": 0}
-    cfg = tiny_config(tmp_path, {**OFF, **short, "MULTIGRID.FINE_TUNING": False})
-    with pytest.raises(InputError) as caught:
-        build_row_schedule(cfg, 24)
-    (problem,) = caught.value.problems
-    assert problem.endswith("phases last at least one step of 4 clips: raise it")
+NO_STEP = {"SOLVER.MAX_EPOCH": 0.001, "SOLVER.STEPS": [0], "SOLVER.WARMUP_EPOCHS": 0}
 
 
-def test_a_batch_that_a_shape_multiplies_names_the_key_that_was_typed(tmp_path):
-    # Six clips are twelve at the shape that takes twice as many, and twelve do not make groups of eight.
-    cfg = tiny_config(tmp_path, {"TRAIN.BATCH_SIZE": 6, "MULTIGRID.BN_BASE_SIZE": 8})
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({**OFF, **NO_STEP, "MULTIGRID.FINE_TUNING": False}, "at least one step of 4 clips"),
+        # Twelve clips, at the shape that takes twice as many, do not make groups of eight.
+        ({"TRAIN.BATCH_SIZE": 6, "MULTIGRID.BN_BASE_SIZE": 8}, "TRAIN.BATCH_SIZE = 6 becomes 12 "),
+    ],
+)
+def test_a_recipe_that_makes_no_schedule_is_one_problem(changes, said, tmp_path):
     with pytest.raises(InputError) as caught:
-        build_row_schedule(cfg, 24)
+        build_row_schedule(tiny_config(tmp_path, changes), 24)
     (problem,) = caught.value.problems
-    assert problem.startswith("TRAIN.BATCH_SIZE = 6 becomes 12 clips at ")
-    assert "a multiple of MULTIGRID.BN_BASE_SIZE = 8" in problem
+    assert said in problem
 
 
 @pytest.mark.parametrize(("precise", "num_problems"), [(True, 1), (False, 0)])
@@ -87,23 +86,6 @@ def test_every_argument_that_a_message_of_the_core_names_has_a_key():
             named |= {*re.findall(r"\b(?:recipe|multigrid)\.(?!py\b)\w+", str(text))}
     assert named == build.ARGUMENTS.keys()
     assert [key for key in build.ARGUMENTS.values() if key not in BY_NAME] == []
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"SOLVER.MAX_EPOCH": 2}, "SOLVER.STEPS = [0.0, 3.0] does not end before"),
-        (
-            {"SOLVER.WARMUP_EPOCHS": 400, "SOLVER.WARMUP_START_LR": 0.0},
-            "SOLVER.WARMUP_EPOCHS = 400 is not less than SOLVER.MAX_EPOCH",
-        ),
-    ],
-)
-def test_stages_and_warm_ups_that_do_not_fit_are_said_once(changes, said, tiny_data, tmp_path):
-    with pytest.raises(InputError) as caught:
-        build_inputs(tiny_config(tmp_path, {**data_keys(tiny_data), **changes}), [], 1)
-    (problem,) = caught.value.problems
-    assert problem.startswith(said)
 
 
 @pytest.mark.parametrize(("long", "num_long"), [(True, 4), (False, 1)])

@@ -1,7 +1,5 @@
 """Training gives the same result in 1, 2 and 4 processes over gloo."""
 
-from __future__ import annotations
-
 from itertools import chain, islice
 
 import pytest

@@ -30,8 +30,6 @@ DRAWS = Draws(seed=0, step=0)
 
 
 class Mean(nn.Module):
-    """Classify into two classes by the mean pixel."""
-
     def __init__(self):
         super().__init__()
         self.head = nn.Linear(1, 2, bias=False)
@@ -259,10 +257,3 @@ def test_without_batch_norm_a_mini_batch_is_cut_anywhere_but_in_pairs():
     assert num_pieces(12, 3, has_batchnorm=True, in_pairs=True) == 3
     (problem,) = split_problems([shape], 1, has_batchnorm=False, in_pairs=True)
     assert "too few for 12x8x32²" in problem
-
-
-def test_problems_name_the_shape_and_the_remedy():
-    shapes = [StepShape(8, 112, 64, 2), StepShape(8, 112, 64, 8)]
-    (problem,) = split_problems(shapes, 16)
-    for said in ("MAX_CLIPS_PER_GPU = 16 is too few for 64x8x112²", "32 or more", "16 or less"):
-        assert said in problem

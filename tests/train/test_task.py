@@ -69,20 +69,17 @@ def test_average_precision_by_hand():
     assert average_precision(torch.tensor([0.5, 0.5, 0.5]), labels).item() == pytest.approx(2 / 3)
 
 
-def test_classes_that_no_video_shows_are_left_out():
+def test_a_class_that_no_video_shows_is_left_out_and_a_video_without_labels_is_a_negative():
     scores = torch.tensor([[0.9, 0.1, 0.2], [0.1, 0.9, 0.3]])
     labels = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
     assert mean_average_precision(scores, labels) == {"map": 100.0}
+    scores = torch.tensor([[0.5], [0.9]])
+    assert mean_average_precision(scores, torch.tensor([[1.0], [0.0]])) == {"map": 50.0}
 
 
 def test_there_is_no_map_without_labels():
     with pytest.raises(InputError, match="none of 2 evaluated videos has a label"):
         mean_average_precision(torch.rand(2, 3), torch.zeros(2, 3))
-
-
-def test_a_video_without_labels_is_a_negative_of_all_classes():
-    scores = torch.tensor([[0.5], [0.9]])
-    assert mean_average_precision(scores, torch.tensor([[1.0], [0.0]])) == {"map": 50.0}
 
 
 def test_top1_and_top5_by_hand():

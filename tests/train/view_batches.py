@@ -14,6 +14,13 @@ class Views:
     errors: tuple = ()
 
 
+def views(rows, videos, labels=None, errors=()):
+    """Clips of one pixel; ``rows`` are its channels."""
+    clips = torch.tensor(rows, dtype=torch.uint8).view(len(rows), 1, 1, 1, 3)
+    labels = None if labels is None else torch.tensor(labels)
+    return Views(clips, torch.tensor(videos, dtype=torch.long), labels, errors)
+
+
 class FirstPixels(nn.Module):
     """Logits are the first pixels of a clip."""
 
