@@ -290,3 +290,15 @@ def test_the_interval_counts_groups_where_they_are_known(predict, tiny_data, tmp
     assert score["num_groups"] == 2
     interval = grouped_interval(np.array(right, float), [0] * 4 + [1] * 4)
     assert score["top1_interval"] == pytest.approx(interval)
+
+
+def test_a_worker_without_shared_memory_is_one_message(
+    finished_run, tiny_data, monkeypatch, capsys
+):
+    def fail(*arguments):
+        raise RuntimeError("DataLoader worker (pid 5) exited unexpectedly with exit code 74.")
+
+    tool = load_tool("predict")
+    monkeypatch.setattr(tool, "build_predictions", fail)
+    assert tool.main([str(tiny_data / "val0.mp4"), "--run", str(finished_run)]) == 1
+    assert "--shm-size" in capsys.readouterr().err

@@ -9,6 +9,7 @@ from mgexp.config.load import load_config
 from mgexp.data.lists import build_list
 from mgexp.data.loader import build_opener, store_problems
 from mgexp.video.store import StoreDir
+from mgexp.video.store_fill import Filled
 
 HERE = ("--processes", "1", "--time-limit", "0")
 """Encode in this process, which starts no other."""
@@ -87,3 +88,17 @@ def test_a_store_has_the_sizes_that_the_clips_of_the_row_are_read_from(changes, 
 def test_the_row_of_kinetics_has_the_sizes_of_the_page():
     path = ROOT / "experiments/main/k400_slowfast_8x8_r50/long_short.yaml"
     assert load_tool("prepare_data").store_levels(load_config(path)) == (320, 224, 160)
+
+
+def test_a_limit_of_time_holds_unless_it_is_0(tiny_data, tmp_path, monkeypatch):
+    tool, asked = load_tool("prepare_data"), []
+
+    def fill_store(store, order, paths, num_processes, progress, limit_seconds):
+        asked.append(limit_seconds)
+        return Filled(0, 0, ())
+
+    monkeypatch.setattr(tool, "fill_store", fill_store)
+    words = arguments(tiny_data, tmp_path / "store")
+    for option in ("0", "7.5"):
+        assert tool.main([*words, "--time-limit", option]) == 0
+    assert asked == [0.0, 7.5]
