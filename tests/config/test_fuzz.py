@@ -25,7 +25,9 @@ from mgexp.train.setup import build_row_schedule
 
 NUM_QUICK, NUM_SLOW = 100, 2500
 MIN_VALID_SHARE = 0.3
-MAX_SECONDS = 60  # of processor time; most take 20 ms, and to count an MViT of 10,000 frames at every shape takes 38 s
+MAX_SECONDS = (
+    60  # of processor time; most take 20 ms, and an MViT of 10,000 frames at every shape 38 s
+)
 MAX_GROWTH_BYTES = 300 * 2**20
 
 
