@@ -48,6 +48,16 @@ class Clock:
         running = self._now() - self._started[name] if name in self._started else 0.0
         return self._seconds.get(name, 0.0) + running
 
+    def record(self) -> dict[str, float]:
+        """List the seconds of each activity of a run. ``steady`` is training without the shapes' warm-up."""
+        names = ("input_wait", "evaluate", "precise_bn", "checkpoint", "shape_warmup", "program")
+        train = self.seconds("train")
+        return {
+            "train": train,
+            "steady": train - self.seconds("shape_warmup"),
+            **{name: self.seconds(name) for name in names},
+        }
+
     def state_dict(self) -> dict[str, float]:
         names = sorted(self._seconds.keys() | self._started.keys())
         return {name: self.seconds(name) for name in names}

@@ -13,7 +13,6 @@ from torch import nn
 from mgexp.config.keys import Config
 from mgexp.models.cost import count_macs, num_params, train_flops
 from mgexp.multigrid.schedule import Schedule
-from mgexp.run.clock import Clock
 from mgexp.run.environment import describe
 from mgexp.run.other_programs import other_cores
 from mgexp.train.checkpoint import State
@@ -93,23 +92,12 @@ def build_result(
         "train_flops": flops,
         "params": num_params(state.model),
         "metrics": metrics,
-        "seconds": seconds_record(state.clock),
+        "seconds": state.clock.record(),
         "other_cores": other_cores(state.clock),
         "device": environment["gpu"] if device.type == "cuda" else environment["cpu"],
         "precision": precision.name,
         "expected": [list(row) for row in cfg.EXPECTED],
         "verdict": judge(metrics, cfg.EXPECTED),
-    }
-
-
-def seconds_record(clock: Clock) -> dict[str, float]:
-    """List the seconds of each activity. ``steady`` is training without the shapes' warm-up."""
-    names = ("input_wait", "evaluate", "precise_bn", "checkpoint", "shape_warmup", "program")
-    train = clock.seconds("train")
-    return {
-        "train": train,
-        "steady": train - clock.seconds("shape_warmup"),
-        **{name: clock.seconds(name) for name in names},
     }
 
 

@@ -12,7 +12,7 @@ from mgexp.models.build import build_model
 from mgexp.models.cost import macs_by_shape, train_flops
 from mgexp.run.clock import Clock
 from mgexp.run.log import LOGGER
-from mgexp.train.result import flops_counter, judge, seconds_record
+from mgexp.train.result import flops_counter, judge
 from mgexp.train.setup import build_row_schedule
 
 
@@ -35,7 +35,7 @@ def test_steady_seconds_leave_out_the_first_use_of_shapes():
     clock = Clock(now=lambda: 0.0)
     clock.add("train", 100.0)
     clock.add("shape_warmup", 7.0)
-    found = seconds_record(clock)
+    found = clock.record()
     assert (found["train"], found["steady"], found["shape_warmup"]) == (100.0, 93.0, 7.0)
     assert found["evaluate"] == 0.0
 
