@@ -51,7 +51,7 @@ from mgexp.options import (
     without_folder,
 )
 from mgexp.results.comparison import grouped_interval, wilson_interval
-from mgexp.results.runs import read_groups
+from mgexp.results.runs import group_numbers, read_groups
 from mgexp.run.confusion import Confusion, count_confusions, name_of
 from mgexp.run.files import atomic_file, write_rows
 from mgexp.run.folder import RunDir
@@ -335,12 +335,11 @@ def score_of(
     if "top1" in score["metrics"]:
         confused = Confusion(count_confusions(labels.tolist(), scores.argmax(1).tolist()))
         score["top1_interval"] = wilson_interval(score["metrics"]["top1"], len(labels))
-        own = [groups.get(each.record.path, each.record.path) for each in predictions]
         if groups:
-            numbers = {group: number for number, group in enumerate(dict.fromkeys(own))}
+            numbers = group_numbers([each.record.path for each in predictions], groups)
             correct = (scores.argmax(1) == labels).double().numpy()
-            score["num_groups"] = len(numbers)
-            score["top1_interval"] = grouped_interval(correct, [numbers[group] for group in own])
+            score["num_groups"] = max(numbers) + 1
+            score["top1_interval"] = grouped_interval(correct, numbers)
         score["classes"] = [
             {**asdict(each), "name": name_of(each.label, names)} for each in confused.classes
         ]

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from datetime import datetime
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -69,18 +69,26 @@ class VideoScores:
 
 
 def pack_videos(
-    correct: Mapping[str, bool], groups: Mapping[str, str] | None = None
+    correct: Iterable[tuple[str, bool]], groups: Mapping[str, str] | None = None
 ) -> VideoScores:
-    """Pack whether each video, by its absolute path, was classified correctly. ``groups``: path → group."""
-    paths = sorted(correct)
-    packed = np.packbits(np.array([correct[path] for path in paths], bool))
+    """Pack whether each video, by its absolute path, was classified correctly. ``groups``: path → group.
+
+    A path comes as often as it is listed: a list may have several stretches of a video.
+    """
+    # The sort keeps the order of the stretches of a video.
+    paths, bits = zip(*sorted(correct, key=itemgetter(0)), strict=True)
+    packed = np.packbits(np.array(bits, bool))
     start = len(os.path.commonpath([os.path.dirname(path) for path in paths]))  # noqa: PTH120 (text)
     digest = hashlib.sha256("\n".join(path[start:] for path in paths).encode()).hexdigest()
-    # A video that is not named is a group itself.
-    names = [groups.get(path, path) for path in paths] if groups else []
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    of_videos = [numbers[name] for name in names]
+    of_videos = group_numbers(paths, groups) if groups else []
     return VideoScores(len(paths), digest[:16], packed.tobytes().hex(), of_videos)
+
+
+def group_numbers(paths: Sequence[str], groups: Mapping[str, str]) -> list[int]:
+    """Return the number of the group of each video, from 0. A video that is not named is a group itself."""
+    names = [groups.get(path, path) for path in paths]
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return [numbers[name] for name in names]
 
 
 @dataclass(frozen=True)
@@ -369,8 +377,8 @@ class Predictions:
         return classes
 
     @property
-    def correct(self) -> dict[str, bool]:
-        return dict(zip(self.videos, (self.predicted == self.labels).tolist(), strict=True))
+    def correct(self) -> list[tuple[str, bool]]:
+        return list(zip(self.videos, (self.predicted == self.labels).tolist(), strict=True))
 
 
 def read_predictions(run_dir: RunDir, top1: float | None) -> Predictions | None:

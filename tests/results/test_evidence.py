@@ -104,7 +104,7 @@ def test_an_open_claim_says_how_many_seeds_would_decide():
 
 def scored(row, seed, correct, names=None):
     names = names or [f"video{n:03d}" for n in range(len(correct))]
-    videos = pack_videos(dict(zip(names, map(bool, correct), strict=True)))
+    videos = pack_videos(zip(names, map(bool, correct), strict=True))
     return replace(result(f"study/{row}", seed), videos=videos)
 
 
@@ -179,13 +179,20 @@ def test_folds_have_lists_of_their_own():
     assert high - low == pytest.approx(2 * 1.96 * 4.583 / math.sqrt(2), abs=0.01)
 
 
+def test_each_stretch_of_a_video_counts():
+    listed = [("/v/b.mp4", True), ("/v/a.mp4", False), ("/v/b.mp4", False), ("/v/b.mp4", True)]
+    packed = pack_videos(listed, {"/v/a.mp4": "one", "/v/b.mp4": "two"})
+    assert packed.correct.tolist() == [False, True, False, True]
+    assert (packed.num_videos, packed.groups) == (4, [0, 1, 1, 1])
+
+
 def test_the_same_list_below_another_folder_is_the_same_list():
     one, other = (
         {f"{root}/val/{name}": name == "a/1.mp4" for name in ("a/1.mp4", "b/2.mp4")}
         for root in ("/x", "/y/z")
     )
-    assert pack_videos(one) == pack_videos(other)
-    assert pack_videos({"/x/val/a/1.mp4": True}).num_videos == 1
+    assert pack_videos(one.items()) == pack_videos(other.items())
+    assert pack_videos([("/x/val/a/1.mp4", True)]).num_videos == 1
 
 
 # --- groups of videos
@@ -233,7 +240,7 @@ def test_the_interval_of_a_difference_counts_groups(num_gained, half):
     groups = {name: f"group {name[5:7]}" for name in names}
     runs = []
     for row, num in (("long", num_gained), ("baseline", 0)):
-        videos = pack_videos({name: int(name[5:]) < num for name in names}, groups)
+        videos = pack_videos([(name, int(name[5:]) < num) for name in names], groups)
         assert videos.groups == TENS
         runs.append(replace(result(f"study/{row}"), videos=videos))
     found = compare_videos(pair_of(runs[:1], runs[1:]))

@@ -18,7 +18,7 @@ CLOCKS = ("evaluate_seconds", "precise_bn_seconds", "checkpoint_seconds", "shape
 
 def one(name, seed, top1, seconds, flops=1e14, minute=0, **changes):
     """A run of 10 videos that ended at 12:``minute``, with two evaluations."""
-    videos = pack_videos({f"v{n}": n < top1 / 10 for n in range(10)})
+    videos = pack_videos((f"v{n}", n < top1 / 10) for n in range(10))
     curve = [
         Evaluation(1, seconds / 2, top1 - 5, 1, 600, False, "forward"),
         Evaluation(2, seconds, top1, 1, 3000, True, "forward"),
