@@ -33,7 +33,7 @@ from statistics import median, quantiles
 
 from mgexp.config.load import load_config, read_config
 from mgexp.data.classes import class_list, read_class_names, read_text
-from mgexp.data.formats import ENDINGS, Findings, is_table, unreadable, visible_in
+from mgexp.data.formats import ENDINGS, Findings, is_table, stretch_of, unreadable, visible_in
 from mgexp.errors import InputError, collected, listed, raise_problems
 from mgexp.models.build import build_on_meta
 from mgexp.models.weights import fit_weights, read_weights
@@ -224,7 +224,7 @@ def main(arguments: list[str]) -> int:
     print("\n".join(advice_lines(project, options, seen, usable)))
     # The split decides what the accuracy means.
     print("\n".join(groups))
-    print(next_lines(project, long))
+    print(next_lines(project, long, options.store))
     return 0
 
 
@@ -382,7 +382,7 @@ def read_list(path: Path, is_val: bool | None, options: argparse.Namespace, sear
     text = ""
     with collected(search.problems):
         text = read_text(path)
-    if is_table(path, options.separator or " ", 0, has_many_labels=False):
+    if is_table(text, options.separator or " "):
         search.videos += stretches_in(path, is_val, options, search.problems)
         return
     for number, line in enumerate(text.split("\n"), start=1):
@@ -409,11 +409,8 @@ def stretches_in(
         path, "start", "end", "label", separator=options.separator or " "
     ):
         video = root.path(next(iter(row.values())))
-        try:
-            part = float(row["start"]), float(row["end"])
-        except ValueError:
-            part = 0.0, 0.0
-        if video is None or not 0 <= part[0] < part[1] or not row["label"]:
+        part = stretch_of(row)
+        if video is None or part is None or not row["label"]:
             findings.fault(
                 place,
                 "stretch without a video below VIDEOS, a label, or an end after its start",
@@ -861,16 +858,6 @@ def run_command(yaml: Path, *below: str) -> str:
     return f"python tools/run_net.py --cfg {cfg} --output {place}"
 
 
-def store_lines(project: Path) -> list[str]:
-    """Return the command that makes the store of the project, if it has one."""
-    cfg = load_config(project / "baseline.yaml")
-    yaml, store = (
-        shlex.quote(short_path(path)) for path in (project / "baseline.yaml", project / "store")
-    )
-    command = f"python tools/prepare_data.py --cfg {yaml} --store {store}"
-    return [f"{command}    # small copies"] if cfg.DATA.STORE else []
-
-
 def class_table(train: Sequence[OwnVideo], val: Sequence[OwnVideo], names: dict[str, str]) -> str:
     """Write how many videos of each class are in each list. ``names``: class in the lists → its name."""
     counts = [Counter(video.class_name for video in videos) for videos in (train, val)]
@@ -915,9 +902,12 @@ def advice_lines(
     return lines
 
 
-def next_lines(project: Path, long: Schedule) -> str:
+def next_lines(project: Path, long: Schedule, has_store: bool) -> str:
     """Say what was written, what our studies advise, and the next commands."""
     folder = shlex.quote(short_path(project))
+    make_store = (
+        f"  python tools/prepare_data.py --cfg {folder}/baseline.yaml --store {folder}/store"
+    )
     trained = f"{folder}/runs/baseline/seed0"
     doctor = (
         f"  python tools/doctor.py --cfg {folder}/long.yaml --run {trained}    # does long pay?"
@@ -929,7 +919,7 @@ def next_lines(project: Path, long: Schedule) -> str:
             f"{long.flop_saving:.2f} times fewer FLOPs. It may cost accuracy: train the baseline first.",
             *(few_steps_lines(long) if has_few_steps(long) else ()),
             "Next:",
-            *(f"  {line}" for line in store_lines(project)),
+            *((f"{make_store}    # small copies",) if has_store else ()),
             f"  {run_command(project / 'baseline.yaml', SMOKE)} --smoke    # a few steps: does it run?",
             f"  {run_command(project / 'baseline.yaml')}    # the baseline alone",
             f"  python tools/study.py {folder}    # trains all of study.yaml, and writes {folder}/README.md",

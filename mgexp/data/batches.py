@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from mgexp.data.clips import Change, Clip, Unusable, resize
+from mgexp.data.clips import Change, Clip, Unusable, finish
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,10 @@ class Batch:
         if self.regions is None:
             return batch
         parts = batch.clips.split_with_sizes([3 * math.prod(size) for size in self.regions.sizes])
-        clips = []
-        for part, size, seed in zip(parts, self.regions.sizes, self.regions.seeds, strict=True):
-            frames = resize(part.view(*size, 3), self.regions.crop)
-            clips.append(frames if augment is None else augment(frames, seed))
+        clips = [
+            finish(part.view(*size, 3), self.regions.crop, augment, seed)
+            for part, size, seed in zip(parts, self.regions.sizes, self.regions.seeds, strict=True)
+        ]
         # Channels are last in the stack: the permuted view is channels_last_3d without a copy.
         return replace(batch, clips=torch.stack(clips).permute(0, 4, 1, 2, 3), regions=None)
 

@@ -206,12 +206,18 @@ def resize(frames: Tensor, crop: int) -> Tensor:
     return resized.permute(0, 2, 3, 1).contiguous()
 
 
+def finish(frames: Tensor, crop: int, augment: Change | None, seed: int) -> Tensor:
+    """Make the frames of a clip, uint8 (T, crop, crop, 3), from those of its region: resize, then augment."""
+    resized = resize(frames, crop)
+    return augment(resized, seed) if augment else resized
+
+
 @dataclass(frozen=True)
 class Clip:
     """One training clip: ``frames`` uint8 (T, S, S, 3) of record ``index``, and the ``label`` of its span.
 
     If the clip is not finished, ``frames`` has the region (T, h, w, 3) of the video instead. ``crop`` is S, and
-    ``seed`` the draw of the augmentation.
+    ``seed`` the draw of the augmentation, for ``finish``.
 
     ``flipped``: whether the network gets the clip mirrored, left for right. It is drawn here, with everything
     else, but ``mgexp.train.step.Normalizer`` mirrors the clip on the device, where it costs a GPU nothing. Here it
@@ -286,8 +292,7 @@ class TrainingClips(Dataset[Clip]):
             seed = 0 if self.augment is None else int(rng.integers(2**63))
             frames = torch.from_numpy(shown.pixels)
             if self.finishes:
-                frames = resize(frames, request.crop)
-                frames = frames if self.augment is None else self.augment(frames, seed)
+                frames = finish(frames, request.crop, self.augment, seed)
             # A clip longer than its video repeats the last frame, so its span ends with the video.
             span = float(times[0]), float(min(times[-1], duration))
             failed = tuple(unusable)

@@ -60,6 +60,7 @@ class Findings:
         self.videos: list[tuple[Record, tuple[str, ...]]] = []
         self._faults: dict[str, list[str]] = defaultdict(list)
         self._paths: set[str] = set()
+        self._texts: dict[Path, str] = {}
 
     def add(self, place: str, record: Record, *elsewhere: str) -> None:
         """Add the video of an entry. Its file may also lie ``elsewhere`` (absolute paths)."""
@@ -69,37 +70,17 @@ class Findings:
             self._paths.add(record.path)
             self.videos.append((record, elsewhere))
 
-    def add_labelled(
-        self,
-        place: str,
-        path: str,
-        texts: Sequence[str],
-        num_classes: int | None,
-        has_many_labels: bool,
-        part: Span | None = None,
-    ) -> None:
-        """Add a video with the labels ``texts``, in [0, num_classes). None: no labels are read."""
-        labels = [int(text) if INTEGER.fullmatch(text) else -1 for text in texts]
-        if num_classes is None:
-            labels = [0]
-        elif not all(0 <= label < num_classes for label in labels):
-            what = f"label that is no integer from 0 to MODEL.NUM_CLASSES - 1 = {num_classes - 1}"
-            self.fault(place, what, " ".join(texts))
-            return
-        if has_many_labels:
-            actions = tuple(Action(label, 0.0, math.inf) for label in labels)
-            self.add(place, ActionRecord(path, actions, num_classes or 1, part))
-        else:
-            self.add(place, VideoRecord(path, labels[0], part))
-
     def fault(self, place: str, what: str, value: object) -> None:
         """Add a fault of the entry at ``place`` (file and line): what is wrong, and the value that is wrong."""
         self._faults[what].append(f"{place}: {what}: {shown(value)}")
 
     def text(self, path: Path) -> str:
-        with collected(self.problems):
-            return read_text(path)
-        return ""
+        """Return the content of a file, which is read once; "" if it cannot be read."""
+        if path not in self._texts:
+            self._texts[path] = ""
+            with collected(self.problems):
+                self._texts[path] = read_text(path)
+        return self._texts[path]
 
     def lines(self, path: Path) -> Iterator[tuple[str, str]]:
         """Yield (place, line) of each line that is not blank, without spaces around it."""
@@ -234,8 +215,43 @@ def read_list(
     lists of folders of images. The folders tell their numbers of images themselves, so that number is only looked
     at to see that the line has three parts. With ``has_many_labels`` a line is ``path label label …``, also as in
     MMAction2.
+
+    A list may also be a table; see ``is_table`` and ``table_entries``.
     """
     inside, found = Root(root, allow_outside), Findings(is_official=False)
+    text = found.text(list_path)
+    if not has_lengths and is_table(text, separator, num_classes or 0, has_many_labels):
+        entries = table_entries(found, list_path, separator, has_many_labels)
+    else:
+        entries = line_entries(found, list_path, separator, has_lengths, has_many_labels)
+    for place, name, texts, part in entries:
+        path = inside.path(name)
+        labels = [int(text) if INTEGER.fullmatch(text) else -1 for text in texts]
+        if num_classes is not None and not all(0 <= label < num_classes for label in labels):
+            what = f"label that is no integer from 0 to MODEL.NUM_CLASSES - 1 = {num_classes - 1}"
+            found.fault(place, what, " ".join(texts))
+        elif path is None:
+            what = f"path outside DATA.PATH_PREFIX {root.absolute()} without DATA.ALLOW_OUTSIDE"
+            found.fault(place, what, name)
+        elif has_many_labels:
+            actions = tuple(Action(label, 0.0, math.inf) for label in labels)
+            found.add(place, ActionRecord(path, actions, num_classes or 1, part))
+        else:
+            found.add(place, VideoRecord(path, 0 if num_classes is None else labels[0], part))
+    return found.existing(root, f"list file {list_path} is empty")
+
+
+INTEGER = re.compile(r"\s*[+-]?[0-9]{1,18}\s*")
+"""18 digits at most, because Python refuses to convert a text of thousands of digits."""
+
+Entry = tuple[str, str, list[str], Span | None]
+"""An entry of a list: file and line, path, labels as they are written, and the seconds of a stretch."""
+
+
+def line_entries(
+    found: Findings, list_path: Path, separator: str, has_lengths: bool, has_many_labels: bool
+) -> Iterator[Entry]:
+    """Yield the entries of a list of lines; ``found`` gets the lines that have another form."""
     for number, (place, line) in enumerate(found.lines(list_path)):
         name, is_split, text = split_last(line, separator)
         # Tools that write tables begin with a line of names.
@@ -251,69 +267,53 @@ def read_list(
         while has_many_labels and INTEGER.fullmatch(split_last(name, separator)[2]):
             name, _, text = split_last(name, separator)
             texts.insert(0, text)
-        path = inside.path(name.strip())
-        if not is_split or not name.strip():
+        if is_split and name.strip():
+            yield place, name.strip(), texts, None
+        else:
             what = f"line without DATA.PATH_LABEL_SEPARATOR {separator!r} and a label"
             found.fault(place, what, line)
-        elif path is None:
-            what = f"path outside DATA.PATH_PREFIX {root.absolute()} without DATA.ALLOW_OUTSIDE"
-            found.fault(place, what, name)
-        else:
-            found.add_labelled(place, path, texts, num_classes, has_many_labels)
-    return found.existing(root, f"list file {list_path} is empty")
 
 
-INTEGER = re.compile(r"\s*[+-]?[0-9]{1,18}\s*")
-"""18 digits at most, because Python refuses to convert a text of thousands of digits."""
+def is_table(
+    text: str, separator: str, num_classes: int = 0, has_many_labels: bool = False
+) -> bool:
+    """Tell whether the first line of a list names the columns of a table: see ``table_entries``."""
+    names = [name.strip() for name in text.partition("\n")[0].split(separator)]
+    has_classes = len(names) == 1 + num_classes and not any(map(INTEGER.fullmatch, names[1:]))
+    is_named = {"start", "end", "label"} <= {*names} or (has_many_labels and has_classes)
+    # The csv module takes no longer separator.
+    return is_named and len(separator) == 1
 
 
-def is_table(list_path: Path, separator: str, num_classes: int, has_many_labels: bool) -> bool:
-    """Tell whether the first line of a list names the columns of a table; see ``read_table``."""
-    # The csv module takes no longer one.
-    if len(separator) > 1:
-        return False
-    with suppress(InputError):
-        first = read_text(list_path).partition("\n")[0]
-        names = [name.strip() for name in first.split(separator)]
-        has_classes = len(names) == 1 + num_classes and not any(map(INTEGER.fullmatch, names[1:]))
-        return {"start", "end", "label"} <= {*names} or (has_many_labels and has_classes)
-    return False
+def table_entries(
+    found: Findings, list_path: Path, separator: str, has_many_labels: bool
+) -> Iterator[Entry]:
+    """Yield the entries of a table, as ``csv`` reads it; the first column is the path. ``found`` gets wrong rows.
 
-
-def read_table(
-    list_path: Path,
-    root: Path,
-    num_classes: int,
-    separator: str,
-    allow_outside: bool,
-    has_many_labels: bool,
-) -> VideoList:
-    """Read a list whose first line names its columns, as ``csv`` reads it. The first column is the path.
-
-    With the columns ``start``, ``end`` and ``label``, a line is a stretch of a video, in seconds. It may have many
+    With the columns ``start``, ``end`` and ``label``, a row is a stretch of a video, in seconds. It may have many
     labels with spaces between. Otherwise there is a column for each class, with 1 if the video shows it, else 0.
     """
-    inside, found = Root(root, allow_outside), Findings(is_official=False)
     for place, row in found.rows(list_path, separator=separator):
         name, *cells = row.values()
-        path, span = inside.path(name), None
-        texts = [str(label) for label, cell in enumerate(cells) if cell == "1"]
         if "start" in row:
             texts = row["label"].split() if has_many_labels else [row["label"]]
-            with suppress(ValueError):
-                span = float(row["start"]), float(row["end"])
-            if span is None or not 0 <= span[0] < span[1]:
+            if stretch := stretch_of(row):
+                yield place, name, texts, stretch
+            else:
                 found.fault(place, "stretch that does not end after its start", ", ".join(cells))
-                continue
-        elif not {*cells} <= {"0", "1"}:
-            found.fault(place, "cell of a class that is neither 0 nor 1", ", ".join(cells))
-            continue
-        if path is None:
-            what = f"path outside DATA.PATH_PREFIX {root.absolute()} without DATA.ALLOW_OUTSIDE"
-            found.fault(place, what, name)
+        elif {*cells} <= {"0", "1"}:
+            yield place, name, [str(n) for n, cell in enumerate(cells) if cell == "1"], None
         else:
-            found.add_labelled(place, path, texts, num_classes, has_many_labels, span)
-    return found.existing(root, f"list file {list_path} is empty")
+            found.fault(place, "cell of a class that is neither 0 nor 1", ", ".join(cells))
+
+
+def stretch_of(row: Mapping[str, str]) -> Span | None:
+    """Return the seconds at which the stretch of a row starts and ends; None if they are not in this order."""
+    with suppress(ValueError):
+        start, end = float(row["start"]), float(row["end"])
+        if 0 <= start < end:
+            return start, end
+    return None
 
 
 def split_last(line: str, separator: str) -> tuple[str, str, str]:

@@ -16,7 +16,6 @@ from mgexp.data.classes import number_classes, read_classes, read_text
 from mgexp.data.formats import (
     class_folders,
     hmdb51_files,
-    is_table,
     kinetics_labels,
     read_charades,
     read_folders,
@@ -24,7 +23,6 @@ from mgexp.data.formats import (
     read_kinetics,
     read_list,
     read_ssv2,
-    read_table,
     read_ucf101,
 )
 from mgexp.data.records import Record, Span, Split, VideoList, VideoRecord
@@ -81,12 +79,8 @@ def _read_list(data: DataKeys, key: ListKey, model: ModelKeys) -> VideoList:
     separator = data.PATH_LABEL_SEPARATOR.replace(r"\t", "\t")
     # Functions, so that only the reader of this format runs.
     readers: dict[str, Callable[[], VideoList]] = {
-        "list": lambda: (
-            read_table(path, root, num_classes, separator, data.ALLOW_OUTSIDE, has_many)
-            if is_table(path, separator, num_classes, has_many)
-            else read_list(
-                path, root, num_classes, separator, data.ALLOW_OUTSIDE, has_many_labels=has_many
-            )
+        "list": lambda: read_list(
+            path, root, num_classes, separator, data.ALLOW_OUTSIDE, has_many_labels=has_many
         ),
         "rawframes": lambda: read_list(
             path, root, num_classes, separator, data.ALLOW_OUTSIDE, has_lengths=True

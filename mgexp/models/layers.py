@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import struct
 import warnings
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from mgexp.errors import InputError
-from mgexp.models.names import head_of
+from mgexp.models.names import BLOCK, head_of
 from mgexp.multigrid.batchnorm import grouped_layers, keeping
 
 
@@ -42,9 +41,8 @@ def freeze(model: nn.Module, num_blocks: int) -> nn.Module:
     if num_blocks == -1:
         later = set(head_of(names))
     else:
-        is_later = re.compile(rf"(?:^|.*\.)blocks\.{num_blocks}\.")
-        first = next((place for place, name in enumerate(names) if is_later.match(name)), None)
-        later = set() if first is None else set(names[first:])
+        numbers = [int(match[1]) if (match := BLOCK.search(name)) else None for name in names]
+        later = set(names[numbers.index(num_blocks) :] if num_blocks in numbers else ())
     if not later:
         missing = (
             "classifier called head" if num_blocks == -1 else f"block {num_blocks} behind these"

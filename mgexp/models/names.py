@@ -60,6 +60,10 @@ _NONLOCAL = re.compile(
 _HEAD = re.compile(r"(?:blocks\.\d\.proj|head(?:\.1|\.proj)?)\.(?P<end>\w+)")
 
 
+BLOCK = re.compile(r"(?:^|\.)blocks\.(\d+)\.")
+"""Finds the number of the block of a network in the name of a tensor."""
+
+
 def head_of(names: Iterable[str]) -> tuple[str, ...]:
     """Return the names of the classifier's tensors, of all names of a network in its order.
 

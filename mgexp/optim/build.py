@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ from torch import nn
 
 from mgexp.config.keys import Config, SolverKeys
 from mgexp.errors import InputError
-from mgexp.models.names import head_of
+from mgexp.models.names import BLOCK, head_of
 from mgexp.optim.large_batch import Lamb, Lars
 from mgexp.registry import OPTIMIZERS
 
@@ -83,7 +82,7 @@ def layer_factors(names: Sequence[str], decay: float) -> dict[str, float]:
     ResNets, whose last block is the classifier, that block is the last layer. Raises InputError if the decay is
     not 1, and there is no list of blocks, or more than one.
     """
-    blocks = {name: re.search(r"(?:^|\.)blocks\.(\d+)\.", name) for name in names}
+    blocks = {name: BLOCK.search(name) for name in names}
     numbers = sorted({int(match[1]) for match in blocks.values() if match})
     layer_of = {number: layer for layer, number in enumerate(numbers, start=1)}
     lists = {name[: match.start(1)] for name, match in blocks.items() if match}

@@ -225,6 +225,6 @@ def evaluated(run_dir: RunDir) -> list[tuple[float, int]]:
 
 def is_out_of_patience(run_dir: RunDir, patience: int) -> bool:
     """Return whether the last ``patience`` evaluations were all below the best one before them; 0: never."""
-    best = best_step(run_dir)
-    after = [step for _, step in evaluated(run_dir) if best is not None and step > best]
-    return 0 < patience <= len(after)
+    scores = evaluated(run_dir)
+    _, best = max(scores, default=(0.0, 0))
+    return 0 < patience <= sum(step > best for _, step in scores)

@@ -265,9 +265,11 @@ def _goes_on_after_start(loop: Loop, job: Job) -> bool:
 
 def _is_out_of_patience(job: Job) -> bool:
     """Let rank 0 decide whether training ends early."""
-    patience, main = job.cfg.TRAIN.PATIENCE, job.processes.is_main
-    is_over = main and is_out_of_patience(job.run_dir, patience)
-    return patience > 0 and dist.from_main(job.processes, is_over)
+    patience = job.cfg.TRAIN.PATIENCE
+    if not patience:
+        return False
+    is_over = job.processes.is_main and is_out_of_patience(job.run_dir, patience)
+    return dist.from_main(job.processes, is_over)
 
 
 def _with_workers(job: Job) -> Job:
