@@ -204,7 +204,7 @@ def _train(
             # The check follows ``take_over``, so that it sees the weights of the first step.
             shapes = [*step_counts(schedule)]
             parts = step.part_shapes(shapes)
-            require_precision(state.model, parts, task, normalizer, precision, processes)
+            require_precision(state.model, parts, normalizer, precision, processes)
             # Shapes of phases that are over, or all if only the final evaluation is left, are not warmed up.
             left = [shape for shape, num in step_counts(schedule, state.step).items() if num]
             settle_buckets(step, left[:1], task, processes, clock)
