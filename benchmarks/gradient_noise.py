@@ -56,7 +56,7 @@ from mgexp.run.remote import local_file
 from mgexp.run.torch_file import load_torch
 from mgexp.train.precision import Precision
 from mgexp.train.setup import Inputs, build_inputs, build_row_schedule
-from mgexp.train.step import TrainStep, check_clips, least_clips, seed_step
+from mgexp.train.step import TrainStep, check_clips, seed_step
 
 NUM_BLOCKS, NUM_GROUPS = 10, 16
 """Blocks, and BN groups in a block. With groups of 8 clips these are 1,280 clips. The standard error comes from
@@ -196,7 +196,7 @@ def measure_points(
     # baseline has N = 168 there and 52 at the full shape, after 300 steps.
     shape = max(base_shapes(schedule), key=lambda shape: shape.clips)
     step = build_training_step(cfg, device_of(cfg.DEVICE)).step
-    clips = least_clips(shape) if step.has_batchnorm else GROUP_CLIPS
+    clips = shape.clips // max(1, shape.num_bn_groups) if step.has_batchnorm else GROUP_CLIPS
     points = saved_points(step.model, run_dir) if run_dir else first_points(cfg, inputs, step)
     for num_steps in points:
         requests = noise_requests(schedule, shape, clips, cfg.RNG_SEED)

@@ -219,14 +219,16 @@ def worker_problems(num_workers: int | str) -> list[str]:
 
 def _worker_options(keys: DataLoaderKeys, device: torch.device) -> dict[str, Any]:
     end_workers_at_exit()
-    if keys.NUM_WORKERS:
+    num_local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    num_workers = worker_count(keys.NUM_WORKERS, num_local)
+    if num_workers:
         # Workers that are forked share this import. Otherwise each of them would take seconds for its own.
         import_module("mgexp.wheels")
     niceness = CPU_WORKER_NICENESS if device.type == "cpu" else 0
     return {
-        "num_workers": keys.NUM_WORKERS,
+        "num_workers": num_workers,
         # DataLoader raises an error for a prefetch factor without workers.
-        "prefetch_factor": keys.PREFETCH_FACTOR if keys.NUM_WORKERS else None,
+        "prefetch_factor": keys.PREFETCH_FACTOR if num_workers else None,
         "pin_memory": device.type == "cuda",
         "worker_init_fn": partial(start_worker, niceness=niceness),
     }

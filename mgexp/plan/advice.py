@@ -47,11 +47,8 @@ def build_row_findings(cfg: Config, schedule: Schedule) -> Iterator[Finding]:
     step, precision = way.step, way.step.precision
     counts = step_counts(schedule)
     try:
-        faults = []
-        if not precision.is_exact:
-            parts = step.part_shapes(counts)
-            checks = check_precision(step.model, parts, way.data.task, step.normalizer, precision)
-            faults = [text for check in checks if (text := check.problem(precision))]
+        parts = step.part_shapes(counts)
+        faults = check_precision(step.model, parts, step.normalizer, precision)
         agrees = "agrees with fp32 at every shape" if not precision.is_exact else "nothing to check"
         yield from (
             Finding("precision", "problem", text, "TRAIN.PRECISION fp32") for text in faults

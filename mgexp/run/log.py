@@ -15,6 +15,7 @@ import torch
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
+from mgexp.multigrid.schedule import StepPlan
 from mgexp.run.files import append_jsonl
 
 LOGGER = logging.getLogger("mgexp")
@@ -24,23 +25,28 @@ STEP_LEVEL = logging.DEBUG
 
 @dataclass(frozen=True)
 class StepRecord:
-    """A line of metrics.jsonl. ``clips`` counts all processes. ``step_seconds`` includes the wait for input."""
+    """What a finished step did. ``step_seconds`` includes the wait for input."""
 
-    step: int
-    epoch: float
-    phase: int
-    frames: int
-    crop: int
-    clips: int
-    lr: float
+    plan: StepPlan
     loss: float
     step_seconds: float
     input_wait_seconds: float
 
     def line(self) -> dict[str, float | int]:
+        """Make a line of metrics.jsonl."""
+        plan = self.plan
         return {
-            **self.__dict__,
-            "clips_per_second": self.clips / self.step_seconds,
+            "step": plan.step,
+            "epoch": plan.epoch,
+            "phase": plan.phase,
+            "frames": plan.frames,
+            "crop": plan.crop,
+            "clips": plan.clips,
+            "lr": plan.lr,
+            "loss": self.loss,
+            "step_seconds": self.step_seconds,
+            "input_wait_seconds": self.input_wait_seconds,
+            "clips_per_second": plan.clips / self.step_seconds,
             "max_memory_bytes": max_memory_bytes(),
         }
 
@@ -81,16 +87,18 @@ class Progress:
         self._bar.close()
 
     def report(self, record: StepRecord) -> None:
-        """Count one step, and report it if its turn has come. ``record.step`` is 0-based."""
+        """Count one step, and report it if its turn has come."""
+        plan = record.plan
         self._bar.update()
         self._window.append(record)
         # The first step of a shape takes longer once, and so says nothing about the steps to come.
-        shape = (record.frames, record.crop, record.clips)
+        shape = (plan.frames, plan.crop, plan.clips)
         if shape in self._shapes:
             self._steady_steps += 1
             self._steady_seconds += record.step_seconds
         self._shapes.add(shape)
-        if (record.step + 1) % self.log_period and record.step + 1 != self.total_steps:
+        num_steps = plan.step + 1
+        if num_steps % self.log_period and num_steps != self.total_steps:
             return
         if self.path is not None:
             line = record.line()
@@ -100,19 +108,19 @@ class Progress:
             # rates would give short steps too much weight.
             seconds = sum(r.step_seconds for r in self._window)
             waiting = sum(r.input_wait_seconds for r in self._window) / seconds
-            clips_per_second = sum(r.clips for r in self._window) / seconds
+            clips_per_second = sum(r.plan.clips for r in self._window) / seconds
             step_seconds = seconds / len(self._window)
             # All shapes cost about the same. So the mean since the start says more than the last few steps, of
             # which one may have waited.
             mean = self._steady_seconds / self._steady_steps if self._steady_steps else step_seconds
-            eta = tqdm.format_interval((self.total_steps - record.step - 1) * mean)
+            eta = tqdm.format_interval((self.total_steps - num_steps) * mean)
             text = (
-                f"epoch {record.epoch:.2f}  {record.clips}x{record.frames}x{record.crop}²  "
-                f"loss {record.loss:.3f}  lr {record.lr:.3g}  {1000 * step_seconds:.0f} ms  "
+                f"epoch {plan.epoch:.2f}  {plan.clips}x{plan.frames}x{plan.crop}²  "
+                f"loss {record.loss:.3f}  lr {plan.lr:.3g}  {1000 * step_seconds:.0f} ms  "
                 f"{waiting:.0%} waiting  {clips_per_second:.0f} clips/s  ETA {eta}"
             )
             self._bar.set_postfix_str(text)
-            LOGGER.log(STEP_LEVEL, "step %d/%d  %s", record.step + 1, self.total_steps, text)
+            LOGGER.log(STEP_LEVEL, "step %d/%d  %s", num_steps, self.total_steps, text)
         self._window.clear()
 
 

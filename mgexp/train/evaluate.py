@@ -30,7 +30,7 @@ from mgexp.run.torch_file import save_torch
 from mgexp.stop import StopRequest, leaving_together, watched_together
 from mgexp.text import counted
 from mgexp.train.checkpoint import CALMER, State
-from mgexp.train.precise_bn import PreciseBn, build_precise_bn, with_precise_bn
+from mgexp.train.precise_bn import PreciseBn, with_precise_bn
 from mgexp.train.setup import Inputs
 from mgexp.train.step import Normalizer
 from mgexp.train.task import Task, metrics_text
@@ -269,22 +269,3 @@ class Evaluator:
             ),
             *(counted(len(protocol.records), "video"), counted(protocol.num_views, "view"), order),
         )
-
-
-def build_evaluator(
-    cfg: Config,
-    inputs: Inputs,
-    run_dir: RunDir,
-    task: Task,
-    normalizer: Normalizer,
-    processes: Processes,
-    stop: StopRequest,
-    tell: Callable[[Mapping[str, Any]], None] = lambda line: None,
-    flops: Callable[[int], int] | None = None,
-) -> Evaluator:
-    """Build the evaluator of the run in ``run_dir``. A signal to ``stop`` interrupts it."""
-    precise = None
-    if cfg.BN.USE_PRECISE_STATS:
-        record = run_dir.failures_jsonl
-        precise = build_precise_bn(cfg, inputs, normalizer.device, processes, record)
-    return Evaluator(run_dir, normalizer, processes, task, precise, stop, tell, flops)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +15,6 @@ import torch
 from mgexp import dist
 from mgexp.config.keys import Config
 from mgexp.config.load import flatten, fold_of, in_fold, to_yaml
-from mgexp.data.batches import Batch
 from mgexp.data.loader import build_train_loader, worker_count
 from mgexp.dist import Processes
 from mgexp.errors import InputError, raise_problems
@@ -49,9 +48,10 @@ from mgexp.train.checkpoint import (
     is_out_of_patience,
     save_checkpoint,
 )
-from mgexp.train.evaluate import Evaluation, Evaluator, build_evaluator, build_protocol
+from mgexp.train.evaluate import Evaluator, build_protocol
 from mgexp.train.faults import explaining_faults
 from mgexp.train.loop import LoadedClips, Loop, milestones
+from mgexp.train.precise_bn import build_precise_bn
 from mgexp.train.precision import Precision, resolve_precision
 from mgexp.train.precision_check import require_precision
 from mgexp.train.result import Outcome, build_result, flops_counter, outcome_of, summary
@@ -103,19 +103,19 @@ def run_job(job: Job, stop: StopRequest, explained: Explained = nullcontext) -> 
     with (
         explaining_faults(run_dir),
         dist.joined(processes, job.device),
-        _opened_folder(job, explained) as start,
+        _opened_folder(job, explained) as choice,
     ):
         # Rank 0 alone reports a run that is complete, so the user reads it once.
-        if start is None and not processes.is_main:
+        if choice is None and not processes.is_main:
             return Outcome.OK
-        if start is None:
+        if choice is None:
             result = read_json(run_dir.result_json)
             with understanding(run_dir.result_json):
                 print(f"{run_dir.root}: this run is complete: {summary(result)}")
                 return outcome_of(result)
         dist.check_same(processes, job.inputs.identity(), "the list of videos")
         with build_trackers(job.cfg, job.experiment, run_dir, processes.is_main) as trackers:
-            return _train(job, stop, precision, start, trackers)
+            return _train(job, stop, precision, choice, trackers)
 
 
 def _prepare_torch(job: Job) -> Precision:
@@ -128,17 +128,9 @@ def _prepare_torch(job: Job) -> Precision:
     return precision
 
 
-@dataclass(frozen=True)
-class Start:
-    """Where this start resumes, and how rank 0 records it before the first step."""
-
-    choice: Choice
-    record: Callable[[], None]
-
-
 @contextmanager
-def _opened_folder(job: Job, explained: Explained) -> Iterator[Start | None]:
-    """Lock the run folder for the block. Yield the start, or None if the run is complete.
+def _opened_folder(job: Job, explained: Explained) -> Iterator[Choice | None]:
+    """Lock the run folder for the block. Yield where to resume, or None if the run is complete.
 
     Rank 0 alone checks, locks and writes the folder and its log. It sends the other processes
     whether to train. ``resume.take_over`` later sends them the checkpoint to resume from.
@@ -147,9 +139,9 @@ def _opened_folder(job: Job, explained: Explained) -> Iterator[Start | None]:
     if not processes.is_main:
         # These processes give False, so all get the answer that rank 0 gives below.
         (is_complete,) = dist.any_true(processes, (False,), job.device)
-        yield None if is_complete else Start(Choice(), lambda: None)
+        yield None if is_complete else Choice()
         return
-    # All checks come before ``set_aside`` and ``record``, so a refused start changes no record.
+    # All checks come before ``set_aside``, so a refused start changes no record.
     config, videos = to_yaml(job.cfg), job.inputs.fingerprint()
     changes = resume.check_folder(run_dir, config, videos, job.override)
     with run_dir.locked():
@@ -167,24 +159,18 @@ def _opened_folder(job: Job, explained: Explained) -> Iterator[Start | None]:
             fingerprint = resume.fingerprint(schedule, job.cfg.RNG_SEED, has_batchnorm)
             changes += resume.schedule_problems(choice.checkpoint, fingerprint, job.override)
 
-        def record() -> None:
-            resume.write_folder(run_dir, config, videos, schedule, changes, job.given)
-            resume.write_initial(run_dir, job.initial, job.cfg.TRAIN.INIT_WEIGHTS)
-
         # The log is the outermost block, so it records an error after the others have explained it.
         with logging_to(run_dir.log_txt), explained(), explaining_faults(run_dir):
             resume.set_aside(run_dir, choice)
             resume.mend_records(run_dir)
-            is_fit = partial(job.inputs.check_unusable, max_share=job.cfg.DATA.MAX_UNUSABLE_SHARE)
-            resume.forget_failures(run_dir, is_fit)
-            yield Start(choice, record)
+            resume.forget_failures(run_dir, job.inputs.check_unusable)
+            yield replace(choice, changes=tuple(changes))
 
 
 def _train(
-    job: Job, stop: StopRequest, precision: Precision, start: Start, trackers: Trackers
+    job: Job, stop: StopRequest, precision: Precision, choice: Choice, trackers: Trackers
 ) -> Outcome:
     """Build everything once, train from the checkpoint to the last step, evaluate, and write the result."""
-    job = _with_workers(job)
     cfg, run_dir, device = job.cfg, job.run_dir, job.device
     inputs, processes = job.inputs, job.processes
     schedule, clock = inputs.schedule, Clock()
@@ -200,24 +186,27 @@ def _train(
             model = dist.shared(processes, state.model, in_bf16=cfg.TRAIN.BF16_ALLREDUCE)
             weights = inputs.class_weights() if cfg.SOLVER.CLASS_WEIGHTS == "loss" else None
             step = build_step(cfg, model, state, task, normalizer, precision, weights)
-            resume.take_over(run_dir, state, start.choice, processes)
+            resume.take_over(run_dir, state, choice, processes)
             # The check follows ``take_over``, so that it sees the weights of the first step.
             shapes = [*step_counts(schedule)]
             parts = step.part_shapes(shapes)
-            require_precision(state.model, parts, task, normalizer, precision, processes)
+            require_precision(state.model, parts, normalizer, precision, processes)
             # Shapes of phases that are over, or all if only the final evaluation is left, are not warmed up.
             left = [shape for shape, num in step_counts(schedule, state.step).items() if num]
             settle_buckets(step, left[:1], task, processes, clock)
             opened.enter_context(
                 compiled_step(cfg.TRAIN.COMPILE, step, state, task, left, processes.is_main)
             )
-            evaluator = build_evaluator(
-                cfg, inputs, run_dir, task, normalizer, processes, stop, trackers.evaluation, flops
+            precise = build_precise_bn(cfg, inputs, device, processes, run_dir.failures_jsonl)
+            evaluator = Evaluator(
+                run_dir, normalizer, processes, task, precise, stop, trackers.evaluation, flops
             )
             loop = _build_loop(job, stop, state, step, evaluator)
             if processes.is_main:
                 # What a checkpoint, the precision or the compiler refuses has changed no record.
-                start.record()
+                config, videos = to_yaml(cfg), inputs.fingerprint()
+                resume.write_folder(run_dir, config, videos, schedule, choice.changes, job.given)
+                resume.write_initial(run_dir, job.initial, cfg.TRAIN.INIT_WEIGHTS)
                 _begin_records(job, state.step, trackers)
         try:
             if _goes_on_after_start(loop, job) and not _run_loop(job, stop, loop, trackers):
@@ -230,28 +219,39 @@ def _train(
             return Outcome.INTERRUPTED
     if flops is None:
         return Outcome.OK
-    return _finish(job, precision, state, flops(state.step), evaluation, trackers)
+    # The presence of result.json says that the run is complete.
+    result = build_result(
+        cfg,
+        job.experiment,
+        device,
+        precision,
+        inputs,
+        state,
+        flops(state.step),
+        evaluation.metrics,
+    )
+    write_json(run_dir.result_json, result)
+    trackers.result(result)
+    LOGGER.info("%s", summary(result))
+    return outcome_of(result)
 
 
 def _run_loop(job: Job, stop: StopRequest, loop: Loop, trackers: Trackers) -> bool:
     """Train to the last step, or return False at a signal. The workers of training end here."""
-    first, total = loop.state.step, job.inputs.schedule.total_steps
-    metrics = job.run_dir.metrics_jsonl if job.processes.is_main else None
-    loader = _build_loader(job, first)
-    progress = Progress(metrics, first, total, job.cfg.LOG_PERIOD, trackers.step)
-    with progress:
+    cfg, inputs, processes = job.cfg, job.inputs, job.processes
+    first, total = loop.state.step, inputs.schedule.total_steps
+    metrics = job.run_dir.metrics_jsonl if processes.is_main else None
+    weights = inputs.draw_weights(cfg.SOLVER.CLASS_WEIGHTS)
+    sampler = StepSampler(
+        inputs.schedule, cfg.RNG_SEED, first, processes.rank, cfg.AUG.REPEATS, weights
+    )
+    failures = job.run_dir.failures_jsonl
+    loader = build_train_loader(cfg, inputs.train, sampler, job.device, inputs.opener, failures)
+    with Progress(metrics, first, total, cfg.LOG_PERIOD, trackers.step) as progress:
         # iter() starts the workers. Meanwhile a signal may still end the run at once, in all processes.
-        with leaving_together(job.processes, job.device), stop.at_once():
+        with leaving_together(processes, job.device), stop.at_once():
             batches = iter(loader)
         return loop.run(batches, progress)
-
-
-def _build_loader(job: Job, step: int) -> Iterable[Batch]:
-    cfg, inputs, rank = job.cfg, job.inputs, job.processes.rank
-    weights = inputs.draw_weights(cfg.SOLVER.CLASS_WEIGHTS)
-    sampler = StepSampler(inputs.schedule, cfg.RNG_SEED, step, rank, cfg.AUG.REPEATS, weights)
-    failures = job.run_dir.failures_jsonl
-    return build_train_loader(cfg, inputs.train, sampler, job.device, inputs.opener, failures)
 
 
 def _goes_on_after_start(loop: Loop, job: Job) -> bool:
@@ -270,13 +270,6 @@ def _is_out_of_patience(job: Job) -> bool:
         return False
     is_over = job.processes.is_main and is_out_of_patience(job.run_dir, patience)
     return dist.from_main(job.processes, is_over)
-
-
-def _with_workers(job: Job) -> Job:
-    """Replace DATA_LOADER.NUM_WORKERS = auto by a number. The files of the run keep the word."""
-    keys = job.cfg.DATA_LOADER
-    number = worker_count(keys.NUM_WORKERS, job.processes.local_count)
-    return replace(job, cfg=replace(job.cfg, DATA_LOADER=replace(keys, NUM_WORKERS=number)))
 
 
 def _build_loop(
@@ -315,11 +308,7 @@ def _build_loop(
         evaluate=evaluate,
         write_checkpoint=save,
         checkpoint_seconds=60 * cfg.TRAIN.CHECKPOINT_MINUTES,
-        loaded=LoadedClips(
-            state,
-            processes,
-            partial(inputs.check_unusable, max_share=cfg.DATA.MAX_UNUSABLE_SHARE),
-        ),
+        loaded=LoadedClips(state, processes, inputs.check_unusable),
         others=OtherPrograms(state.clock, partial(_seconds_of_others, processes)),
     )
 
@@ -369,10 +358,10 @@ def _begin_records(job: Job, first_step: int, trackers: Trackers) -> None:
         fold = f"RNG_SEED {seed} modulo DATA.NUM_FOLDS {data.NUM_FOLDS}"
         lists = f"{data.TRAIN_LIST} and {data.VAL_LIST}"
         LOGGER.info("fold %d (%s): %s", fold_of(seed, data.NUM_FOLDS), fold, lists)
-    num_workers = job.cfg.DATA_LOADER.NUM_WORKERS
+    num_workers = worker_count(job.cfg.DATA_LOADER.NUM_WORKERS, job.processes.local_count)
     threads = counted(torch.get_num_threads(), "thread")
     cores = f"{threads} on {num_cores()} of {counted(os.cpu_count() or 1, 'core')}"
-    machine = f"{job.device}, {cores}, {num_workers} loader worker{'' if num_workers == 1 else 's'}"
+    machine = f"{job.device}, {cores}, {counted(num_workers, 'loader worker')}"
     LOGGER.info("%s; PyAV %s; %s", job.inputs.summary(), av.__version__, machine)
     for warning in job.inputs.warnings:
         LOGGER.warning("%s", warning)
@@ -385,24 +374,6 @@ def _begin_records(job: Job, first_step: int, trackers: Trackers) -> None:
         LOGGER.info("resuming after step %d of %d", first_step, schedule.total_steps)
 
 
-def _finish(
-    job: Job,
-    precision: Precision,
-    state: State,
-    flops: int,
-    evaluation: Evaluation,
-    trackers: Trackers,
-) -> Outcome:
-    """Judge the run and write result.json, whose presence says that the run is complete."""
-    result = build_result(
-        job.cfg, job.experiment, job.device, precision, job.inputs, state, flops, evaluation.metrics
-    )
-    write_json(job.run_dir.result_json, result)
-    trackers.result(result)
-    LOGGER.info("%s", summary(result))
-    return outcome_of(result)
-
-
 def evaluate_job(job: Job, stop: StopRequest) -> Outcome:
     """Evaluate the model of a finished run under the full protocol; result.json stays as it is.
 
@@ -410,7 +381,6 @@ def evaluate_job(job: Job, stop: StopRequest) -> Outcome:
     """
     if not job.processes.is_main:
         return Outcome.OK
-    job = _with_workers(job)
     cfg, run_dir, device, alone = job.cfg, job.run_dir, job.device, Processes()
     for path in (run_dir.model, run_dir.result_json):
         if not path.exists():
@@ -428,7 +398,7 @@ def evaluate_job(job: Job, stop: StopRequest) -> Outcome:
         task, normalizer = build_task(cfg), Normalizer(cfg.DATA.MEAN, cfg.DATA.STD, device)
         with run_dir.locked(), logging_to(run_dir.log_txt), stop.listening():
             resume.mend_records(run_dir)
-            evaluator = build_evaluator(cfg, job.inputs, run_dir, task, normalizer, alone, stop)
+            evaluator = Evaluator(run_dir, normalizer, alone, task, None, stop)
             protocol = build_protocol(cfg, job.inputs, run_dir, True, device, alone)
             evaluator.evaluate(state.model, state, protocol)
     return Outcome.OK

@@ -161,9 +161,7 @@ class Loop:
         draws = Draws(self.seed, plan.step, first_clip)
         shape = StepShape(plan.frames, plan.crop, len(batch.clips), plan.num_bn_groups)
         with explaining_memory(f"step {plan.step} (epoch {plan.epoch:.2f}), {shape}"):
-            loss = self.train_step.backward(batch, plan.num_bn_groups, draws)
-            self.train_step.clip_gradients()
-            self.train_step.update()
+            loss = self.train_step(batch, plan.num_bn_groups, draws)
             if self.state.average:
                 self.state.average.update(plan.step + 1)
         pending.timer.computed()
@@ -333,18 +331,7 @@ class PendingSteps:
             elif first > 0:
                 self._clock.add("shape_warmup", max(0.0, first - (seconds - waited)))
                 self._first_seconds[shape] = 0.0
-            yield StepRecord(
-                step=plan.step,
-                epoch=plan.epoch,
-                phase=plan.phase,
-                frames=plan.frames,
-                crop=plan.crop,
-                clips=plan.clips,
-                lr=plan.lr,
-                loss=loss,
-                step_seconds=seconds,
-                input_wait_seconds=waited,
-            )
+            yield StepRecord(plan, loss, seconds, waited)
 
     def _not_finite(self, plan: StepPlan, loss: float, saved_step: int) -> str:
         recent = ", ".join(f"{value:.4g}" for value in self._losses) or "none"

@@ -83,8 +83,10 @@ def precise_requests(
 
 def build_precise_bn(
     cfg: Config, inputs: Inputs, device: torch.device, processes: Processes, failures: Path
-) -> PreciseBn:
-    """Build the source of training clips at the full shape, in the BN groups of this shape."""
+) -> PreciseBn | None:
+    """Build the source of training clips at the full shape, in its BN groups; None if the run wants none."""
+    if not cfg.BN.USE_PRECISE_STATS:
+        return None
     schedule = inputs.schedule
     max_batches, num_videos = cfg.BN.NUM_BATCHES_PRECISE, schedule.num_videos
     weights = inputs.draw_weights(cfg.SOLVER.CLASS_WEIGHTS)

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from mgexp.config.keys import Config
 from mgexp.config.load import load_config
 from mgexp.data.classes import read_class_names
-from mgexp.data.loader import worker_count
 from mgexp.data.records import Record
 from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError
@@ -205,9 +204,7 @@ def build_best_model(cfg: Config, run_dir: RunDir, device: torch.device) -> nn.M
     precise = None
     if cfg.BN.USE_PRECISE_STATS and grouped_layers(state.model):
         # Without TRAIN.ENABLE nothing is checked that only training needs.
-        workers = worker_count(cfg.DATA_LOADER.NUM_WORKERS)
-        loader = replace(cfg.DATA_LOADER, NUM_WORKERS=workers)
-        cfg = replace(cfg, TRAIN=replace(cfg.TRAIN, ENABLE=False), DATA_LOADER=loader)
+        cfg = replace(cfg, TRAIN=replace(cfg.TRAIN, ENABLE=False))
         inputs = build_inputs(cfg, [], 1, is_here=False, is_main=False)
         precise = build_precise_bn(cfg, inputs, device, Processes(), run_dir.failures_jsonl)
     evaluator = Evaluator(run_dir, normalizer, Processes(), task, precise)

@@ -19,7 +19,6 @@ from mgexp.train.checkpoint import State
 from mgexp.train.precision import Precision
 from mgexp.train.setup import Inputs
 from mgexp.train.task import metrics_text
-from mgexp.video.reader import SOURCE
 
 Expectations = Sequence[tuple[str, float, float]]
 
@@ -105,19 +104,11 @@ def summary(result: Mapping[str, Any]) -> str:
     seconds = result["seconds"]
     # Runs are compared by their first metric, so the line shows this one alone.
     first = dict([*result["metrics"].items()][:1])
-    clips: Mapping[str, int] = result.get("clips_by_level", {})
-    levels = ""
-    # Without a clip store all clips come from the source videos, which needs no words.
-    if clips.keys() - {SOURCE}:
-        ordered = sorted(clips.items(), key=lambda item: -item[1])
-        total = sum(clips.values())
-        shares = (f"{100 * number / total:.0f} % from {level}" for level, number in ordered)
-        levels = f"; clips {', '.join(shares)}"
     verdict = result["verdict"]
     judged = "" if verdict == NO_EXPECTATION else f"; the EXPECTED value was {verdict}"
     return (
         f"{metrics_text(first)}, {result['steps']} steps, "
         f"{result['train_flops'] / 1e12:.1f} TFLOPs, {seconds['train']:.1f} s of training "
         f"({seconds['input_wait']:.1f} s waiting for input), {seconds['program']:.1f} s in all"
-        f"{levels}{judged}"
+        f"{judged}"
     )

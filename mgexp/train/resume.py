@@ -21,7 +21,7 @@ from mgexp.config.check import differing_keys
 from mgexp.config.load import file_values, flatten
 from mgexp.data.time_limit import read_failures
 from mgexp.dist import Processes
-from mgexp.errors import InputError, TrainingError, listed
+from mgexp.errors import InputError, TrainingError, listed, raise_problems
 from mgexp.models.weights import MAX_LISTED, Fit
 from mgexp.multigrid.phases import Phase
 from mgexp.multigrid.sampler import Stream
@@ -76,24 +76,19 @@ def check_folder(
             for name, value in videos.items()
             if name in saved and saved[name] != value
         ]
-    optimizers = [
-        f"{key} {now}: the checkpoints of {run_dir.root} hold the state of {saved}, which {now} cannot "
-        "resume from: choose another --output"
+    has_other_state = any(
+        key == "SOLVER.OPTIMIZING_METHOD" and {saved, now} != SAME_STATE
         for key, saved, now in _changed_keys(run_dir, config_yaml)
-        if key == "SOLVER.OPTIMIZING_METHOD" and {saved, now} != SAME_STATE
-    ]
-    if problems and is_complete:
-        remedy = (
-            f"{run_dir.root}: this run is complete, so other keys or videos need another --output"
-        )
-        raise InputError([*problems, remedy])
-    if steps and optimizers:
-        raise InputError([*problems, *optimizers])
-    if problems and not override:
-        remedy = (
-            f"{run_dir.root}: choose another --output, or add --override to resume all the same"
-        )
-        raise InputError([*problems, remedy])
+    )
+    if is_complete:
+        remedy = "this run is complete, so other keys or videos need another --output"
+    elif has_other_state:
+        remedy = "its checkpoints hold the state of another optimizer: choose another --output"
+    elif override:
+        return problems
+    else:
+        remedy = "choose another --output, or add --override to resume all the same"
+    raise_problems([*problems, f"{run_dir.root}: {remedy}"] if problems else [])
     return problems
 
 
@@ -249,11 +244,13 @@ class Checkpoint:
 class Choice:
     """Choice of the checkpoint to resume from, which is None for a start at step 0.
 
-    ``damaged`` holds (step, fault) of each later checkpoint, all of which are damaged.
+    ``damaged`` holds (step, fault) of each later checkpoint, all of which are damaged. ``changes`` are the
+    differences that --override allows.
     """
 
     checkpoint: Checkpoint | None = None
     damaged: tuple[tuple[int, str], ...] = ()
+    changes: tuple[str, ...] = ()
 
 
 def _read(run_dir: RunDir, step: int) -> Checkpoint:

@@ -68,6 +68,7 @@ class Inputs:
     opener: Opener
     class_names: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    max_unusable_share: float = 0.0
 
     def fingerprint(self) -> dict[str, object]:
         """Identify the videos for the run folder: a resumed run must have the same ones."""
@@ -101,10 +102,10 @@ class Inputs:
         weights = self.class_weights()
         return [weights[record.label] for record in self.train if isinstance(record, VideoRecord)]
 
-    def check_unusable(self, broken: Sequence[str], max_share: float) -> None:
-        """Raise InputError if more than ``max_share`` of the videos fail. ``broken`` lists why each one failed."""
+    def check_unusable(self, broken: Sequence[str]) -> None:
+        """Raise InputError if too many videos fail. ``broken`` lists why each one failed."""
         problem = unusable_problem(
-            self.missing, self.num_listed, broken, len(self.train), max_share
+            self.missing, self.num_listed, broken, len(self.train), self.max_unusable_share
         )
         raise_problems([problem] if problem else [])
 
@@ -174,7 +175,8 @@ def build_inputs(
     raise_problems(faults)
     raise_problems(build_split_problems(cfg, schedule))
     videos = (train_records, val_records, train.missing, train.num_listed)
-    return Inputs(*videos, schedule, opener, build_class_names(cfg), tuple(warnings))
+    names, share = build_class_names(cfg), cfg.DATA.MAX_UNUSABLE_SHARE
+    return Inputs(*videos, schedule, opener, names, tuple(warnings), share)
 
 
 def build_precise_problems(cfg: Config, num_processes: int) -> list[str]:

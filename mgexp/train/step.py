@@ -11,7 +11,7 @@ import math
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
@@ -43,23 +43,20 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 """Parameters of mallopt. Source: malloc.h of the GNU C library."""
 
 
-def keep_memory(device: torch.device) -> bool:
-    """If ``device`` is a CPU, keep freed memory in this process and its forks, and return True.
-
-    Return False if the C library has no such setting. For a GPU, change nothing: torch keeps freed memory there.
-    """
+def keep_memory(device: torch.device) -> None:
+    """Keep freed memory in this process and its forks if ``device`` is a CPU. On a GPU torch does so itself."""
     # By default glibc returns large blocks to the system at once, and a moment later gets them
     # again, page by page and filled with zeros. Measured on 2 cores: a step of SlowFast R50 at
     # 8x16x158² takes 2.7 to 4.3 s instead of 3.7 to 5.4 s, and a step of the quickstart's baseline
     # takes 127 and 139 ms instead of 165 and 209 ms. The losses and the peak of memory are the
     # same.
     if device.type != "cpu" or not sys.platform.startswith("linux"):
-        return False
-    try:
+        return
+    # Other C libraries, such as musl, have no such setting.
+    with suppress(AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
-    except AttributeError:
-        return False
-    return bool(mallopt(M_TRIM_THRESHOLD, -1)) and bool(mallopt(M_MMAP_MAX, 0))
+        mallopt(M_TRIM_THRESHOLD, -1)
+        mallopt(M_MMAP_MAX, 0)
 
 
 def check_clips(batch: Batch) -> None:
@@ -100,7 +97,7 @@ def split(clips: int, num_bn_groups: int, max_clips: int) -> tuple[MicroBatch, .
         )
     size = clips // num_bn_groups
     if size > max_clips:
-        raise ValueError(f"a BN group of {size} clips cannot be cut")
+        raise ValueError(f"{size} clips that belong together cannot be cut")
     num_parts = math.ceil(num_bn_groups / (max_clips // size))
     edges = [part * num_bn_groups // num_parts for part in range(num_parts + 1)]
     return tuple(
@@ -114,11 +111,6 @@ def num_pieces(clips: int, num_bn_groups: int, has_batchnorm: bool, in_pairs: bo
     return num_bn_groups if has_batchnorm else clips // (2 if in_pairs else 1)
 
 
-def least_clips(shape: StepShape) -> int:
-    """Return the fewest clips that a part of a mini-batch of ``shape`` can have: one BN group."""
-    return shape.clips // max(1, shape.num_bn_groups)
-
-
 def split_problems(
     shapes: Iterable[StepShape],
     max_clips: int,
@@ -130,31 +122,20 @@ def split_problems(
     ``in_pairs``: mixup or CutMix blend neighbours, so all parts have an even number of clips.
     """
     for shape in shapes:
-        if in_pairs and shape.clips % 2:
-            yield (
-                f"AUG.MIXUP_ALPHA and CUTMIX_ALPHA take pairs of clips, and {shape} has {shape.clips} clips in a "
-                "process: change TRAIN.BATCH_SIZE or the number of processes"
-            )
-            continue
-        if in_pairs and not has_batchnorm and max_clips == 1:
-            yield (
-                f"TRAIN.MAX_CLIPS_PER_GPU = 1 is too few for {shape}: AUG.MIXUP_ALPHA and CUTMIX_ALPHA take pairs "
-                "of clips; raise it to 2 or more"
-            )
-            continue
+        pieces = num_pieces(shape.clips, shape.num_bn_groups, has_batchnorm, in_pairs)
         try:
-            pieces = num_pieces(shape.clips, shape.num_bn_groups, has_batchnorm, in_pairs)
             parts = split(shape.clips, pieces, max_clips)
-            if in_pairs and any(part.clips % 2 for part in parts):
-                yield (
-                    f"AUG.MIXUP_ALPHA and CUTMIX_ALPHA take pairs of clips, and {shape} has parts of "
-                    f"{', '.join(sorted({str(part.clips) for part in parts}))} clips in a process: change "
-                    "MULTIGRID.BN_BASE_SIZE or TRAIN.MAX_CLIPS_PER_GPU"
-                )
         except ValueError as error:
             yield (
-                f"TRAIN.MAX_CLIPS_PER_GPU = {max_clips} is too few for {shape}: {error}; raise it to "
-                f"{least_clips(shape)} or more, or set MULTIGRID.BN_BASE_SIZE to {max_clips} or less, but not to 0"
+                f"TRAIN.MAX_CLIPS_PER_GPU = {max_clips} is too few for {shape}: {error}; raise it, or set "
+                f"MULTIGRID.BN_BASE_SIZE to {max_clips} or less, but not to 0"
+            )
+            continue
+        if in_pairs and any(clips % 2 for clips in (shape.clips, *(part.clips for part in parts))):
+            yield (
+                f"AUG.MIXUP_ALPHA and CUTMIX_ALPHA take pairs of clips, and {shape} has {shape.clips} clips in a "
+                f"process, in parts of {parts[0].clips}: change TRAIN.BATCH_SIZE, MULTIGRID.BN_BASE_SIZE, "
+                "TRAIN.MAX_CLIPS_PER_GPU or the number of processes"
             )
 
 
@@ -227,8 +208,13 @@ class TrainStep:
         ``draws`` belongs to the first clip of ``batch``. Raises ValueError if a BN group exceeds ``max_clips``.
         """
         loss = self.backward(batch, num_bn_groups, draws)
-        self.clip_gradients()
-        self.update()
+        if self.max_grad_norm:
+            # In fp16 the gradients are still multiplied by the loss scale, so we undo that before
+            # we compare their norm.
+            self.scaler.unscale_(self.optimizer)
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
         return loss
 
     def backward(self, batch: Batch, num_bn_groups: int, draws: Draws) -> Tensor:
@@ -244,22 +230,9 @@ class TrainStep:
             share_statistics(self.model)
         return torch.stack(losses).sum()
 
-    def clip_gradients(self) -> None:
-        """Scale the gradients down to ``max_grad_norm`` if their norm is larger."""
-        if self.max_grad_norm:
-            # In fp16 the gradients are still multiplied by the loss scale, so we undo that before
-            # we compare their norm.
-            self.scaler.unscale_(self.optimizer)
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)
-
-    def update(self) -> None:
-        """Take a step of the optimizer, unless gradients in fp16 overflowed."""
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-
     def parts(self, clips: int, num_bn_groups: int) -> tuple[MicroBatch, ...]:
         """Cut a mini-batch into the parts that go through the network one after the other."""
-        pieces = num_pieces(clips, num_bn_groups, self.has_batchnorm, self.in_pairs)
+        pieces = num_pieces(clips, num_bn_groups, self.has_batchnorm, self.mixing is not None)
         return split(clips, pieces, self.max_clips)
 
     def part_shapes(self, shapes: Iterable[StepShape]) -> list[StepShape]:
@@ -272,10 +245,6 @@ class TrainStep:
             ]
             shapes_of_parts |= dict.fromkeys(cut if len(cut) > 1 else [shape])
         return [*shapes_of_parts]
-
-    @property
-    def in_pairs(self) -> bool:
-        return self.mixing is not None
 
     @cached_property
     def has_batchnorm(self) -> bool:

@@ -5,12 +5,14 @@ import logging
 import pytest
 import torch
 
+from mgexp.multigrid.schedule import StepPlan
 from mgexp.run.files import read_jsonl
 from mgexp.run.log import LOGGER, Progress, StepRecord, logging_to
 
 
 def record(step, seconds=0.5, waited=0.1):
-    return StepRecord(step, step / 4, 1, 8, 32, 16, 0.05, 0.75, seconds, waited)
+    plan = StepPlan(step, step / 4, 1, 0, 8, 32, (2, 2), 16, 16 * step, 0.05, 1.0, 2)
+    return StepRecord(plan, 0.75, seconds, waited)
 
 
 def test_every_nth_step_and_the_last_are_recorded(tmp_path):

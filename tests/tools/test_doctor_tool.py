@@ -6,7 +6,6 @@ import pytest
 from tiny import data_keys, load_tool, write_config
 
 from mgexp.plan.doctor import Finding
-from mgexp.train.precision_check import Agreement, PrecisionCheck
 
 
 def test_the_machine_alone(call):
@@ -28,8 +27,7 @@ def test_a_row_with_videos(call, tiny_data, tmp_path):
 
 def test_a_row_that_bf16_is_wrong_for_is_a_problem(call, tmp_path, monkeypatch):
     def wrong(model, shapes, *_):
-        fault = Agreement("weight gradient of x", 0.5, 1.0, 1.0)
-        return [PrecisionCheck(shape, (fault,), 0.5) for shape in shapes]
+        return [f"{shape}: weight gradient of x has cosine 0.500" for shape in shapes]
 
     monkeypatch.setattr("mgexp.plan.advice.check_precision", wrong)
     keys = {"MULTIGRID.LONG_CYCLE": False, "MULTIGRID.SHORT_CYCLE": False}

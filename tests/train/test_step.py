@@ -241,7 +241,8 @@ def test_parts_are_whole_groups(clips, groups, max_clips, parts):
 
 
 @pytest.mark.parametrize(
-    ("groups", "said"), [(1, "BN group of 64 clips"), (-2, "one BN group spans 2 processes")]
+    ("groups", "said"),
+    [(1, "64 clips that belong together"), (-2, "one BN group spans 2 processes")],
 )
 def test_a_mini_batch_that_cannot_be_cut_is_refused(groups, said):
     with pytest.raises(ValueError, match=said):
