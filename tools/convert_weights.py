@@ -181,14 +181,13 @@ def read_caffe2(path: Path) -> WeightsFile:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
     parser = ToolParser(__doc__)
-    parser.add_argument("input", type=Path, metavar="INPUT", help="file of weights")
-    parser.add_argument("output", type=Path, metavar="OUTPUT", help=".safetensors, .pyth or .pt")
-    parser.add_argument(
-        "--cfg", required=True, type=Path, help="YAML with the model of the weights"
-    )
+    add = parser.add_argument
+    add("input", type=Path, metavar="INPUT", help="file of weights")
+    add("output", type=Path, metavar="OUTPUT", help=".safetensors, .pyth or .pt")
+    add("--cfg", required=True, type=Path, help="YAML with the model of the weights")
     add_import_option(parser)
-    parser.add_argument("--json", action="store_true", help="list every tensor as JSON")
-    parser.add_argument("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys")
+    add("--json", action="store_true", help="list every tensor as JSON")
+    add("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys")
     return parser.parse_intermixed_args(arguments)
 
 

@@ -78,9 +78,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """Parse the command line."""
     parser = ToolParser(__doc__)
     add = parser.add_argument
-    text = (
-        "video files, and folders of them; with --list, KEY VALUE pairs such as DATA.FORMAT ucf101"
-    )
+    text = "videos, and folders of them; with --list, KEY VALUE pairs such as DATA.FORMAT ucf101"
     add("videos", nargs="*", metavar="VIDEO", help=text)
     text = "score this list of videos with labels, of DATA.FORMAT, relative to DATA.PATH_PREFIX"
     add("--list", metavar="FILE", help=text)
@@ -93,11 +91,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add_import_option(parser)
     text = "predict each stretch of SECONDS of the videos by a clip from its middle"
     add("--every", type=float, metavar="SECONDS", help=text)
-    add(
-        "--classes",
-        type=Path,
-        help="names of the classes, as DATA.CLASSES takes (default: those of the run)",
-    )
+    text = "names of the classes, as DATA.CLASSES takes (default: those of the run)"
+    add("--classes", type=Path, help=text)
     text = f"classes shown (default: {NUM_BEST}, or all if fewer; 1 with --list and --every)"
     add("--top", type=int, metavar="N", help=text)
     add("--csv", type=Path, metavar="FILE", help="write a line for each video and class")

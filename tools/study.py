@@ -86,35 +86,23 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add = parser.add_argument
     add_import_option(parser)
     add("folder", type=Path, metavar="FOLDER", help="folder of rows with a study.yaml")
-    add(
-        "--launcher",
-        choices=("local", "slurm"),
-        default="local",
-        help="local: one run after another on this machine (default); slurm: submit all runs, and return",
+    text = (
+        "local: one run after another on this machine (default); slurm: submit all runs, and return"
     )
-    add(
-        "--minutes",
-        type=float,
-        metavar="M",
-        help="start no run that would end later than in M minutes (the time of the first run is unknown)",
+    add("--launcher", choices=("local", "slurm"), default="local", help=text)
+    text = (
+        "start no run that would end later than in M minutes (the time of the first run is unknown)"
     )
+    add("--minutes", type=float, metavar="M", help=text)
     instead = parser.add_mutually_exclusive_group().add_argument
-    instead(
-        "--only-page", action="store_true", help="train nothing, and write the page and its figures"
-    )
-    instead(
-        "--status",
-        action="store_true",
-        help="train and write nothing, and print how far each run is, and how much is left",
-    )
+    text = "train nothing, and write the page and its figures"
+    instead("--only-page", action="store_true", help=text)
+    text = "train and write nothing, and print how far each run is, and how much is left"
+    instead("--status", action="store_true", help=text)
     add("--parallel", type=int, metavar="N", help="runs at a time on Slurm (default: all)")
     add_resource_arguments(parser)
-    add(
-        "overrides",
-        nargs="*",
-        metavar="KEY VALUE",
-        help="keys of all runs that cannot change a result, such as DATA.PATH_PREFIX",
-    )
+    text = "keys of all runs that cannot change a result, such as DATA.PATH_PREFIX"
+    add("overrides", nargs="*", metavar="KEY VALUE", help=text)
     return parser.parse_intermixed_args(arguments)
 
 

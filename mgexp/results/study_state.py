@@ -16,7 +16,7 @@ from mgexp.config.study import BUDGET, Study, Task, budget_text, recipe_of, stal
 from mgexp.errors import InputError, listed
 from mgexp.launch.sweep_state import progress_of
 from mgexp.plan.advice import FEW_PHASE_STEPS, FEW_STEPS, has_few_steps
-from mgexp.plan.row_schedules import build_known_schedule, load_flops
+from mgexp.plan.row_schedules import build_known_schedule, load_schedules
 from mgexp.results.comparison import Pair, judge_margin
 from mgexp.results.render import NONE, difference_text, interval_text
 from mgexp.results.store import RESUMED_WITH_OVERRIDE, RunDirs, StudyRuns, has_override, read_stored
@@ -81,7 +81,8 @@ def new_budgets(gathered: StudyRuns) -> dict[str, str]:
     if of_flops:
         rows = [missing[name] for name in of_flops]
         yamls = {row: study.yamls[row] for row in (*rows, baseline)}
-        flops = load_flops(yamls, comparison.num_train_videos)
+        schedules = load_schedules(yamls, comparison.num_train_videos)
+        flops = {row.name: row.train_flops for row in schedules}
         if unknown := sorted(yamls.keys() - flops.keys()):
             problem = f"the FLOPs of {', '.join(unknown)} are unknown: give DATA.NUM_VIDEOS"
             raise InputError([f"{study.folder}: {problem}, or the training list"])
