@@ -39,7 +39,7 @@ from mgexp.options import ToolParser, not_new, run_tool, say
 from mgexp.run.files import atomic_write_text
 from mgexp.train.setup import build_row_schedule
 
-# ruff: noqa: ANN401, PLR0912 (values have the types of their keys; a set of keys has many conditions)
+# ruff: noqa: ANN401 (values have the types of their keys; a set of keys has many conditions)
 
 ANY_NUM_VIDEOS = 100_000
 """The number of videos of the schedule that is checked. Phases that end at epochs do not depend on it."""
@@ -299,49 +299,40 @@ def json_text(value: object) -> str:
 def unread(draft: Conversion) -> set[str]:
     """Return the keys, and sections such as "MVIT.", that PySlowFast does not read beside the values of others."""
     arch, format_ = draft.arch, draft.format
-    keys = {"MVIT.", "X3D.", "SLOWFAST."} - {f"{arch.upper()}."}
-    if arch == "mvit":
-        keys |= {"RESNET.", "NONLOCAL.", "BN.", "MULTIGRID.BN_BASE_SIZE"}
-    if arch == "x3d":
-        keys |= {f"RESNET.{name}" for name in ("DEPTH", "WIDTH_PER_GROUP", "NUM_GROUPS")}
-        keys |= {"RESNET.NUM_BLOCK_TEMP_KERNEL", "RESNET.SPATIAL_STRIDES", "DATA.INPUT_CHANNEL_NUM"}
-    if draft.is_ptv_network:
-        keys |= {"NONLOCAL.", "RESNET.NUM_BLOCK_TEMP_KERNEL"}
-    if format_ != "list":
-        keys |= {"DATA.PATH_PREFIX", "DATA.PATH_LABEL_SEPARATOR"}
-    if format_ == "ssv2":
-        keys |= {"DATA.SAMPLING_RATE", "DATA.TARGET_FPS"}
-    if not draft["AUG.ENABLE"] or format_ == "charades":
-        keys.add("AUG.")
-    if not draft["MIXUP.ENABLE"]:
-        keys.add("MIXUP.")
-    # Crops of a random area are read by some data sets of PySlowFast, and then no short side is drawn.
-    has_relative = format_ == "list" or (format_ == "ssv2" and draft["AUG.ENABLE"])
-    if has_relative and not draft.is_pytorchvideo and any(draft[name] for name in RELATIVE):
-        keys.add("DATA.INV_UNIFORM_SAMPLE")
-    else:
-        keys |= {*RELATIVE}
-    if draft["SOLVER.OPTIMIZING_METHOD"] == "adamw":
-        keys |= {"SOLVER.MOMENTUM", "SOLVER.NESTEROV"}
-    else:
-        keys.add("SOLVER.BETAS")
     is_long, is_short = draft["MULTIGRID.LONG_CYCLE"], draft["MULTIGRID.SHORT_CYCLE"]
-    if draft["SOLVER.LR_POLICY"] == "cosine":
-        keys |= {"SOLVER.LRS", "SOLVER.GAMMA"} | (set() if is_long else {"SOLVER.STEPS"})
-    else:
-        keys |= {"SOLVER.COSINE_END_LR", "SOLVER.COSINE_AFTER_WARMUP"}
-        keys.add("SOLVER.LRS" if is_long else "SOLVER.GAMMA")
-    if is_long:
-        keys |= {"BN.NORM_TYPE", "BN.NUM_SPLITS", "BN.NUM_SYNC_DEVICES", "BN.GLOBAL_SYNC"}
-    else:
-        keys |= {"MULTIGRID.LONG_CYCLE_FACTORS", "MULTIGRID.BN_BASE_SIZE"}
-    if not is_short:
-        keys.add("MULTIGRID.SHORT_CYCLE_FACTORS")
-    if not (is_long or is_short):
-        keys.add("MULTIGRID.EPOCH_FACTOR")
-    if not draft["BN.USE_PRECISE_STATS"]:
-        keys.add("BN.NUM_BATCHES_PRECISE")
-    return keys
+    is_cosine = draft["SOLVER.LR_POLICY"] == "cosine"
+    is_adamw = draft["SOLVER.OPTIMIZING_METHOD"] == "adamw"
+    # Crops of a random area are read by some data sets of PySlowFast, and then no short side is drawn.
+    may_be_relative = format_ == "list" or (format_ == "ssv2" and draft["AUG.ENABLE"])
+    may_be_relative = may_be_relative and not draft.is_pytorchvideo
+    is_relative = may_be_relative and any(draft[name] for name in RELATIVE)
+    # fmt: off
+    table: list[tuple[bool, set[str]]] = [
+        (True, {"MVIT.", "X3D.", "SLOWFAST."} - {f"{arch.upper()}."}),
+        (arch == "mvit", {"RESNET.", "NONLOCAL.", "BN.", "MULTIGRID.BN_BASE_SIZE"}),
+        (arch == "x3d", {"RESNET.DEPTH", "RESNET.WIDTH_PER_GROUP", "RESNET.NUM_GROUPS", "DATA.INPUT_CHANNEL_NUM",
+                         "RESNET.NUM_BLOCK_TEMP_KERNEL", "RESNET.SPATIAL_STRIDES"}),
+        (draft.is_ptv_network, {"NONLOCAL.", "RESNET.NUM_BLOCK_TEMP_KERNEL"}),
+        (format_ != "list", {"DATA.PATH_PREFIX", "DATA.PATH_LABEL_SEPARATOR"}),
+        (format_ == "ssv2", {"DATA.SAMPLING_RATE", "DATA.TARGET_FPS"}),
+        (not draft["AUG.ENABLE"] or format_ == "charades", {"AUG."}),
+        (not draft["MIXUP.ENABLE"], {"MIXUP."}),
+        (is_relative, {"DATA.INV_UNIFORM_SAMPLE"}),
+        (not is_relative, {*RELATIVE}),
+        (is_adamw, {"SOLVER.MOMENTUM", "SOLVER.NESTEROV"}),
+        (not is_adamw, {"SOLVER.BETAS"}),
+        (is_cosine, {"SOLVER.LRS", "SOLVER.GAMMA"}),
+        (is_cosine and not is_long, {"SOLVER.STEPS"}),
+        (not is_cosine, {"SOLVER.COSINE_END_LR", "SOLVER.COSINE_AFTER_WARMUP"}),
+        (not is_cosine, {"SOLVER.LRS" if is_long else "SOLVER.GAMMA"}),
+        (is_long, {"BN.NORM_TYPE", "BN.NUM_SPLITS", "BN.NUM_SYNC_DEVICES", "BN.GLOBAL_SYNC"}),
+        (not is_long, {"MULTIGRID.LONG_CYCLE_FACTORS", "MULTIGRID.BN_BASE_SIZE"}),
+        (not is_short, {"MULTIGRID.SHORT_CYCLE_FACTORS"}),
+        (not (is_long or is_short), {"MULTIGRID.EPOCH_FACTOR"}),
+        (not draft["BN.USE_PRECISE_STATS"], {"BN.NUM_BATCHES_PRECISE"}),
+    ]
+    # fmt: on
+    return {key for is_unread, keys in table if is_unread for key in keys}
 
 
 def convert_network(draft: Conversion) -> None:

@@ -28,14 +28,13 @@ import torch
 
 from mgexp.config.keys import Config
 from mgexp.config.load import experiment_name, read_config
-from mgexp.data.loader import worker_count
 from mgexp.dist import device_of, device_problems
 from mgexp.errors import InputError, collected, raise_problems
 from mgexp.multigrid.schedule import Schedule
 from mgexp.options import ToolParser, add_import_option, run_tool, say, too_small, without_folder
 from mgexp.plan.measure import Measurement, build_checked_schedule, build_measurement
-from mgexp.plan.predict import Resources, RowPrediction, predict
-from mgexp.run.environment import describe, num_cores
+from mgexp.plan.predict import RowPrediction, build_resources, predict
+from mgexp.run.environment import describe
 from mgexp.run.files import write_json
 from mgexp.text import aligned, duration
 from mgexp.train.precision import resolve_precision
@@ -69,7 +68,9 @@ def main(arguments: list[str]) -> int:
     for name, (cfg, schedule) in read_rows(options).items():
         say(f"measuring {name}")
         measured[name] = build_measurement(cfg, schedule, options.steps)
-        predictions[name] = predict_row(cfg, schedule, measured[name], options.num_gpus)
+        steps, clips = measured[name].steps, measured[name].clips
+        resources = build_resources(cfg, options.num_gpus)
+        predictions[name] = predict(schedule, steps, clips, resources, options.num_gpus)
     plan = {
         "version": PLAN_VERSION,
         "num_gpus": options.num_gpus,
@@ -117,18 +118,6 @@ def read_row(path: Path, options: argparse.Namespace) -> tuple[Config, Schedule]
     raise_problems(problems)
     num_videos, problems = build_num_videos(cfg, None)
     return cfg, build_checked_schedule(cfg, problems, num_videos, options.num_gpus)
-
-
-def predict_row(
-    cfg: Config, schedule: Schedule, measurement: Measurement, num_gpus: int
-) -> RowPrediction:
-    """Predict a row from its measurement. The processes share the cores of this machine."""
-    cores = max(1, num_cores() // num_gpus)
-    workers = worker_count(cfg.DATA_LOADER.NUM_WORKERS, num_gpus)
-    # On a CPU, a step keeps as many cores busy as it has threads.
-    busy = min(cores, torch.get_num_threads()) if device_of(cfg.DEVICE).type == "cpu" else 0
-    resources = Resources(workers, cores, busy)
-    return predict(schedule, measurement.steps, measurement.clips, resources, num_gpus)
 
 
 def report(rows: Mapping[str, RowPrediction], measured: Mapping[str, Measurement]) -> str:

@@ -41,6 +41,7 @@ from mgexp.config.load import read_config
 from mgexp.data.lists import read_listing
 from mgexp.errors import InputError, listed, raise_problems
 from mgexp.options import ToolParser, add_import_option, local_folder, run_tool, say, too_small
+from mgexp.plan.doctor import nearest_existing
 from mgexp.run.environment import num_cores
 from mgexp.text import counted, escaped
 from mgexp.train.setup import build_sizes
@@ -159,17 +160,9 @@ def summary(store: Path, filled: Filled) -> str:
 def plan(options: argparse.Namespace, names: Sequence[str], order: Order) -> str:
     """Return the table of --plan for the videos ``names``, and what could not be copied."""
     sample = sample_store(order, names)
-    table = disk_table(order, names, sample, options.processes, free_bytes(options.store))
+    free_bytes = shutil.disk_usage(nearest_existing(options.store)).free
+    table = disk_table(order, names, sample, options.processes, free_bytes)
     return "\n".join(text for text in (table, failures(sample)) if text)
-
-
-def free_bytes(store: Path) -> int:
-    """Return the free bytes of the disk on which the store will be."""
-    # The folder may not exist yet. Then the nearest existing folder above it is on the same disk.
-    there = store.absolute()
-    while not there.exists():
-        there = there.parent
-    return shutil.disk_usage(there).free
 
 
 def failures(sample: Sample) -> str:
