@@ -164,35 +164,25 @@ class Board:
     """What is done of a study, and where its runs are."""
 
     def __init__(self, study: Study, overrides: tuple[str, ...] = ()) -> None:
-        self.study = study
-        self.overrides = overrides
+        self.study, self.overrides = study, overrides
+        folder = study.folder.resolve()
+        self.is_ours = folder.is_relative_to(EXPERIMENTS)
+        # The name of a folder outside experiments/ may not be unique, so its runs are inside it. Slurm gets a
+        # folder that is not that of a sweep of the same rows.
+        if self.is_ours:
+            name = folder.relative_to(EXPERIMENTS).as_posix()
+            self.where = f"experiments/{name}"
+            self.place, self.sweep_dir = Path(RUNS, name), SweepDir(Path(RUNS, "studies", name))
+        else:
+            self.where = short_path(study.folder)
+            self.place = study.folder / RUNS
+            self.sweep_dir = SweepDir(self.place / "sweeps")
         self.gathered: StudyRuns = gather_runs(study, self.run_dirs)
         self.few_steps = few_steps_text(study)
 
-    @property
-    def root(self) -> Path | None:
-        """The folder experiments/ of this repository, or None if the study lies elsewhere."""
-        return EXPERIMENTS if self.study.folder.resolve().is_relative_to(EXPERIMENTS) else None
-
-    @property
-    def name(self) -> str:
-        """The path of the study below experiments/, or the name of its folder."""
-        folder = self.study.folder.resolve()
-        return folder.relative_to(self.root).as_posix() if self.root else folder.name
-
-    @property
-    def place(self) -> Path:
-        """The folder of the study's runs. The name of a folder outside experiments/ may not be unique."""
-        return Path(RUNS, self.name) if self.root else self.study.folder / RUNS
-
-    @property
-    def sweep_dir(self) -> SweepDir:
-        """The folder of the runs that Slurm got. It is not that of a sweep of the same rows."""
-        return SweepDir(Path(RUNS, "studies", self.name) if self.root else self.place / "sweeps")
-
     def run_dir(self, row: str, seed: int) -> RunDir:
         """Return the folder of a run on this machine."""
-        if self.root:
+        if self.is_ours:
             return default_run_dir(experiment_name(self.study.yamls[row]), seed, is_smoke=False)
         return RunDir(self.place / row / f"seed{seed}")
 
@@ -293,8 +283,8 @@ class Board:
         classes = Path(study.classes)
         names = read_class_names(classes) if study.classes and classes.exists() else ()
         self.gathered = store_gathered(gather_runs(study, self.run_dirs), names)
-        if self.root:
-            export_results(ExperimentsDir(self.root))
+        if self.is_ours:
+            export_results(ExperimentsDir(EXPERIMENTS))
         place = RunsDir(study.folder)
         if with_figures:
             pictures = draw(self.gathered)
@@ -304,15 +294,14 @@ class Board:
             pictures = drawn_before(study.folder, self.gathered.comparison, study.margin)
         with understanding(place.prose_md):
             prose = place.prose_md.read_text(encoding="utf-8") if place.prose_md.exists() else ""
-        where = f"experiments/{self.name}" if self.root else short_path(study.folder)
         files = (word for one in imported() for word in ("--import", short_path(one.path)))
-        command = shlex.join(["python", "tools/study.py", where, *files, *self.overrides])
+        command = shlex.join(["python", "tools/study.py", self.where, *files, *self.overrides])
         folds = load_config(study.yamls[study.baseline]).DATA.NUM_FOLDS
         page = render_study(self.gathered, pictures, prose, command, folds, self.few_steps)
         atomic_write_text(place.readme_md, page)
-        if self.root:
+        if self.is_ours:
             # After README.md, because the tables link to it.
-            write_page(ExperimentsDir(self.root))
+            write_page(ExperimentsDir(EXPERIMENTS))
         return self.gathered
 
 
