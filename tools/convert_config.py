@@ -54,7 +54,7 @@ KEPT: dict[str, Any] = {
     "DATA.INV_UNIFORM_SAMPLE": False, "DATA.TRAIN_CROP_SIZE": 224, "DATA.RANDOM_FLIP": True,
     "DATA.ENSEMBLE_METHOD": "sum", "DATA.PATH_PREFIX": "", "DATA.PATH_LABEL_SEPARATOR": " ",
     "DATA_LOADER.NUM_WORKERS": 8, "TEST.NUM_SPATIAL_CROPS": 3, "AUG.RE_PROB": 0.25,
-    "MODEL.NUM_CLASSES": 400, "MODEL.DROPOUT_RATE": 0.5,
+    "MODEL.NUM_CLASSES": 400, "MODEL.DROPOUT_RATE": 0.5, "MODEL.FC_INIT_STD": 0.01, "RESNET.DEPTH": 50,
     "RESNET.WIDTH_PER_GROUP": 64, "NONLOCAL.INSTANTIATION": "dot_product",
     "SLOWFAST.ALPHA": 8, "SLOWFAST.BETA_INV": 8, "SLOWFAST.FUSION_CONV_CHANNEL_RATIO": 2,
     "SLOWFAST.FUSION_KERNEL_SZ": 5, "X3D.WIDTH_FACTOR": 1.0, "X3D.DEPTH_FACTOR": 1.0,
@@ -63,8 +63,8 @@ KEPT: dict[str, Any] = {
     "MULTIGRID.LONG_CYCLE": False, "MULTIGRID.SHORT_CYCLE": False, "MULTIGRID.EPOCH_FACTOR": 1.5,
     "MULTIGRID.LONG_CYCLE_FACTORS": ((0.25, SQRT_HALF), (0.5, SQRT_HALF), (0.5, 1.0), (1.0, 1.0)),
     "MULTIGRID.SHORT_CYCLE_FACTORS": (0.5, SQRT_HALF), "MULTIGRID.BN_BASE_SIZE": 8,
-    "SOLVER.LR_POLICY": "cosine", "SOLVER.COSINE_AFTER_WARMUP": False, "SOLVER.GAMMA": 0.1,
-    "SOLVER.MOMENTUM": 0.9, "SOLVER.NESTEROV": True, "SOLVER.BETAS": (0.9, 0.999),
+    "SOLVER.OPTIMIZING_METHOD": "sgd", "SOLVER.LR_POLICY": "cosine", "SOLVER.COSINE_AFTER_WARMUP": False,
+    "SOLVER.GAMMA": 0.1, "SOLVER.MOMENTUM": 0.9, "SOLVER.NESTEROV": True, "SOLVER.BETAS": (0.9, 0.999),
     "SOLVER.WEIGHT_DECAY": 1e-4, "SOLVER.ZERO_WD_1D_PARAM": False, "SOLVER.CLIP_GRAD_L2NORM": 0.0,
     "SOLVER.LAYER_DECAY": 1.0,
 }
@@ -80,15 +80,15 @@ RULED: dict[str, Any] = {
     "DATA.TEST_CROP_SIZE": 256, "DATA.MULTI_LABEL": False,
     "AUG.ENABLE": False, "AUG.NUM_SAMPLE": 1, "AUG.AA_TYPE": "rand-m9-mstd0.5-inc1", "AUG.RE_MODE": "pixel",
     "MODEL.ARCH": "slowfast", "MODEL.MODEL_NAME": "SlowFast", "MODEL.LOSS_FUNC": "cross_entropy",
-    "MODEL.HEAD_ACT": "softmax", "MODEL.FC_INIT_STD": 0.01, "MODEL.ACT_CHECKPOINT": False,
-    "RESNET.DEPTH": 50, "RESNET.ZERO_INIT_FINAL_BN": False, "RESNET.TRANS_FUNC": "bottleneck_transform",
+    "MODEL.HEAD_ACT": "softmax", "MODEL.ACT_CHECKPOINT": False,
+    "RESNET.ZERO_INIT_FINAL_BN": False, "RESNET.TRANS_FUNC": "bottleneck_transform",
     "RESNET.NUM_BLOCK_TEMP_KERNEL": [[3], [4], [6], [3]], "RESNET.SPATIAL_STRIDES": [[1], [2], [2], [2]],
     "RESNET.SPATIAL_DILATIONS": [[1], [1], [1], [1]], "NONLOCAL.LOCATION": [[[]], [[]], [[]], [[]]],
     "NONLOCAL.GROUP": [[1], [1], [1], [1]], "NONLOCAL.POOL": [[[1, 2, 2], [1, 2, 2]]] * 4,
     "MVIT.DIM_MUL": [], "MVIT.HEAD_MUL": [], "MVIT.POOL_Q_STRIDE": [], "MVIT.POOL_KV_STRIDE_ADAPTIVE": [],
     "MVIT.ZERO_DECAY_POS_CLS": True,
     "BN.NORM_TYPE": "batchnorm", "BN.NUM_SPLITS": 1, "BN.NUM_SYNC_DEVICES": 1, "BN.GLOBAL_SYNC": False,
-    "SOLVER.OPTIMIZING_METHOD": "sgd", "SOLVER.BASE_LR": 0.1, "SOLVER.BASE_LR_SCALE_NUM_SHARDS": False,
+    "SOLVER.BASE_LR": 0.1, "SOLVER.BASE_LR_SCALE_NUM_SHARDS": False,
     "SOLVER.WARMUP_START_LR": 0.01, "SOLVER.COSINE_END_LR": 0.0, "SOLVER.STEPS": (), "SOLVER.LRS": (),
     "SOLVER.MAX_EPOCH": 300.0, "SOLVER.WARMUP_EPOCHS": 0.0,
     "MIXUP.ENABLE": False, "MIXUP.ALPHA": 0.8, "MIXUP.CUTMIX_ALPHA": 1.0, "MIXUP.SWITCH_PROB": 0.5,
@@ -254,23 +254,13 @@ class Conversion:
 
     def report(self) -> str:
         """List what became of the given keys, a line for each. Keys that are kept are only counted."""
-        changed, dropped = self.given.keys() & self.changed, self.given.keys() & self.dropped
-        num_kept = len(self.given.keys() - changed - dropped)
-        return "\n".join(
-            [
-                f"{num_kept} keys mean the same here, and are kept",
-                f"{len(changed)} become other keys or values, or have a slightly other meaning",
-                *(
-                    f"  {name} = {self.given[name]} -> {self.changed[name]}"
-                    for name in sorted(changed)
-                ),
-                f"{len(dropped)} are dropped",
-                *(
-                    f"  {name} = {self.given[name]}: {self.dropped[name]}"
-                    for name in sorted(dropped)
-                ),
-            ]
-        )
+        given = sorted(self.given.items())
+        changed = [f"  {k} = {v} -> {self.changed[k]}" for k, v in given if k in self.changed]
+        dropped = [f"  {k} = {v}: {self.dropped[k]}" for k, v in given if k in self.dropped]
+        kept = f"{len(given) - len(changed) - len(dropped)} keys mean the same here, and are kept"
+        words = "become other keys or values, or have a slightly other meaning"
+        lines = [kept, f"{len(changed)} {words}", *changed, f"{len(dropped)} are dropped", *dropped]
+        return "\n".join(lines)
 
 
 def read(name: str, value: object) -> Any:
@@ -355,7 +345,6 @@ def convert_network(draft: Conversion) -> None:
     if arch == "mvit":
         convert_mvit(draft)
         return
-    draft.keep("MODEL.FC_INIT_STD", draft["MODEL.FC_INIT_STD"])
     blocks = "x3d_transform" if arch == "x3d" else "bottleneck_transform"
     draft.require("RESNET.TRANS_FUNC", draft["RESNET.TRANS_FUNC"] == blocks, f"blocks are {blocks}")
     is_zero = draft["RESNET.ZERO_INIT_FINAL_BN"] or (draft.is_ptv_network and arch != "x3d")
@@ -370,10 +359,8 @@ def convert_network(draft: Conversion) -> None:
             pathways = (0, 1) if arch == "slowfast" else (0,)
             is_so = all(column(draft[name], pathway) == wanted for pathway in pathways)
             draft.require(name, is_so, f"the stages have {wanted}")
-    if arch != "x3d":
-        draft.keep("RESNET.DEPTH", draft["RESNET.DEPTH"])
-        if num_blocks is None:
-            draft.refuse("RESNET.DEPTH", "has no counterpart: 50 and 101 have one")
+    if arch != "x3d" and num_blocks is None:
+        draft.refuse("RESNET.DEPTH", "has no counterpart: 50 and 101 have one")
     convert_nonlocal(draft)
 
 
@@ -429,7 +416,6 @@ def convert_mvit(draft: Conversion) -> None:
 def convert_solver(draft: Conversion) -> None:
     """Convert SOLVER. With AUG.NUM_SAMPLE an epoch there is as long as several here."""
     method = draft["SOLVER.OPTIMIZING_METHOD"]
-    draft.keep("SOLVER.OPTIMIZING_METHOD", method)
     if method not in {"sgd", "adamw"}:
         draft.refuse("SOLVER.OPTIMIZING_METHOD", "has no counterpart: sgd and adamw have one")
     if method == "adamw":
