@@ -67,8 +67,7 @@ from mgexp.results.study_state import (
     few_steps_text,
     new_budgets,
     seconds_of,
-    status_table,
-    unfinished_lines,
+    status_text,
     verdict_table,
 )
 from mgexp.run.files import atomic_write_text, lock_file, short_path, understanding
@@ -134,7 +133,7 @@ def run(options: argparse.Namespace) -> int:
     board = Board(read_study(options.folder), tuple(options.overrides))
     board.check_overrides()
     if options.status:
-        print(board.status())
+        print(status_text(board.gathered, board.left(), board.run_dirs))
         board.check(trains=True)
         return 0
     board.place.mkdir(parents=True, exist_ok=True)
@@ -254,12 +253,6 @@ class Board:
     def left(self) -> list[Task]:
         """List the tasks that are not done."""
         return [task for task in self.study.tasks if not self.is_done(task)]
-
-    def status(self) -> str:
-        """Write what is done of each row, how far unfinished runs are, and the time left."""
-        left = self.left()
-        lines = [status_table(self.gathered), *unfinished_lines(left, self.run_dirs)]
-        return "\n".join([*lines, describe_left(self.gathered, left)])
 
     # --- what is written
 

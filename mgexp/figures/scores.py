@@ -169,7 +169,7 @@ def draw_speed_up(
     With ``margin``, a dashed line shows how many points a row may lose.
     """
     styles = row_styles([row.name for row in comparison.rows])
-    pairs = [comparison.pair(row) for row in comparison.compared] if pairs is None else pairs
+    pairs = comparison.pairs if pairs is None else pairs
     over_time, over_flops, handles = [], [], []
     for pair in pairs:
         style, points, flops = styles[pair.own.name], pair.difference, pair.flop_saving
