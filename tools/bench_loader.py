@@ -86,7 +86,7 @@ class LoadingCosts:
         repeats = zip(*self.ways[way].values(), strict=True)
         num_clips = sum(load.num_steps * load.clips_per_step for load in self.loads)
         return [
-            1000 * self._core_seconds(dict(zip(kinds, seconds, strict=True))) / num_clips
+            1000 * self.core_seconds(dict(zip(kinds, seconds, strict=True))) / num_clips
             for seconds in repeats
         ]
 
@@ -96,77 +96,59 @@ class LoadingCosts:
         pairs = zip(self.ms_per_clip(first), self.ms_per_clip(way), strict=True)
         return [other / own for other, own in pairs]
 
-    def unevenness(self, way: str) -> float:
-        """Divide the cost of a step of the most expensive phase by the cost of a step of the cheapest one."""
-        costs = self.per_step(way)
-        return max(costs) / min(costs)
-
-    def core_hours(self, way: str) -> float:
-        """Sum the hours of one core for all clips of the schedule."""
-        return self._core_seconds(self.medians(way)) / 3600
-
     def per_step(self, way: str) -> list[float]:
         """Return the core seconds of a step of each phase."""
         seconds = self.medians(way)
         return [load.core_seconds_per_step(seconds) for load in self.loads]
 
-    def _core_seconds(self, seconds: Mapping[Kind, float]) -> float:
+    def core_seconds(self, seconds: Mapping[Kind, float]) -> float:
         return sum(load.num_steps * load.core_seconds_per_step(seconds) for load in self.loads)
 
 
-def clip_table(costs: LoadingCosts) -> str:
-    """Write a line per phase: its shapes, and milliseconds per clip in each way to load."""
-    return phase_table(
-        costs, "ms per clip", lambda load, seconds: f"{1000 * seconds / load.clips_per_step:.2f}"
-    )
-
-
-def phase_table(costs: LoadingCosts, title: str, cell: Callable[[PhaseLoad, float], str]) -> str:
-    """Write ``title``, and a line per phase with a cell for each way to load.
+def table(
+    costs: LoadingCosts,
+    title: str,
+    columns: Mapping[str, Callable[[PhaseLoad], str]],
+    cell: Callable[[PhaseLoad, float], str],
+) -> str:
+    """Write ``title``, and a line per phase: its shapes, ``columns``, and a cell for each way to load.
 
     ``cell`` writes the text of a cell from the phase and the core seconds of its steps.
     """
-    head = ("frames", "crops", "stride", "steps", "clips/step", *costs.ways)
+    rows = [("frames", "crops", *columns, *costs.ways)]
     steps = [costs.per_step(way) for way in costs.ways]
-    rows = []
-    for index, load in enumerate(costs.loads):
-        low, high = load.stride_range or (0, 0)
-        stride = str(low) if low == high else f"{low}–{high}"
+    for load, *seconds in zip(costs.loads, *steps, strict=True):
+        crops = " ".join(str(shape.crop) for shape in load.cycle.shapes)
+        own = [write(load) for write in columns.values()]
+        cells = [cell(load, value) for value in seconds]
+        rows.append((str(load.cycle.base.frames), crops, *own, *cells))
+    return f"{title}\n{aligned(rows)}"
+
+
+def stride_text(load: PhaseLoad) -> str:
+    if load.stride_range is None:
+        return "segments"
+    return "–".join(map(str, dict.fromkeys(load.stride_range)))
+
+
+def way_table(found: Mapping[str, Any]) -> str:
+    """Write a line per way to load: its cost over the whole schedule."""
+    rows = [
+        ("", "ms per clip", "clips/s per core", "times cheaper", "dearest / cheapest step", "hours")
+    ]
+    for way, costs in found["ways"].items():
+        rate = 1000 / median(costs["ms_per_clip"])
         rows.append(
             (
-                str(load.cycle.base.frames),
-                " ".join(str(shape.crop) for shape in load.cycle.shapes),
-                "segments" if load.stride_range is None else stride,
-                str(load.num_steps),
-                f"{load.clips_per_step:.1f}",
-                *(cell(load, seconds[index]) for seconds in steps),
+                way,
+                spread(costs["ms_per_clip"]),
+                f"{rate:.0f}",
+                spread(costs["times_less"], 1),
+                f"{costs['dearest_to_cheapest_step']:.2f}",
+                f"{costs['core_hours']:.2f}",
             )
         )
-    return f"{title}\n{aligned([head, *rows])}"
-
-
-def way_table(costs: LoadingCosts) -> str:
-    """Write a line per way to load: its cost over the whole schedule."""
-    head = (
-        "",
-        "ms per clip",
-        "clips/s per core",
-        "times cheaper",
-        "most expensive / cheapest step",
-        "hours",
-    )
-    rows = [
-        (
-            way,
-            spread(costs.ms_per_clip(way)),
-            f"{1000 / median(costs.ms_per_clip(way)):.0f}",
-            spread(costs.times_less(way), 1),
-            f"{costs.unevenness(way):.2f}",
-            f"{costs.core_hours(way):.2f}",
-        )
-        for way in costs.ways
-    ]
-    return aligned([head, *rows])
+    return aligned(rows)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -174,27 +156,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = ToolParser(__doc__, "--cfg YAML [options] [KEY VALUE ...]")
     add_measuring_options(parser)
     add = parser.add_argument
-    add(
-        "--num-clips",
-        type=int,
-        default=8,
-        metavar="N",
-        help="number of videos to load, with one clip of each shape from each (default: 8)",
-    )
+    text = "number of videos to load, with one clip of each shape from each (default: 8)"
+    add("--num-clips", type=int, default=8, metavar="N", help=text)
     add("--repeats", type=int, default=5, metavar="N", help="number of measurements (default: 5)")
-    add(
-        "--steps-per-second",
-        type=float,
-        metavar="R",
-        help="rate of training when it does not wait for clips",
-    )
-    add(
-        "--make-videos",
-        type=local_folder,
-        metavar="FOLDER",
-        help="first make eight videos (340 × 256 pixels, 30 fps, 10 s, H.264) and a store there, and use them",
-    )
-    return parser.parse_intermixed_args(arguments)  # fmt: skip
+    text = "rate of training when it does not wait for clips"
+    add("--steps-per-second", type=float, metavar="R", help=text)
+    text = "first make eight videos (340 × 256 pixels, 30 fps, 10 s, H.264) and a store there, and use them"
+    add("--make-videos", type=local_folder, metavar="FOLDER", help=text)
+    return parser.parse_intermixed_args(arguments)
 
 
 def main(arguments: list[str]) -> int:
@@ -236,7 +205,7 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     }
     if options.output:
         write_json(options.output, found)
-    return found, report(costs, options.steps_per_second)
+    return found, report(costs, found, options.steps_per_second)
 
 
 def bench(cfg: Config, options: argparse.Namespace) -> LoadingCosts:
@@ -272,36 +241,26 @@ def bench(cfg: Config, options: argparse.Namespace) -> LoadingCosts:
     return LoadingCosts(loads, timings)
 
 
-def report(costs: LoadingCosts, steps_per_second: float | None) -> str:
-    """Write all tables."""
-    tables = [
-        clip_table(costs),
-        phase_table(costs, "core s per step", lambda _, seconds: f"{seconds:.2f}"),
+def report(costs: LoadingCosts, found: Mapping[str, Any], rate: float | None) -> str:
+    """Write all tables. ``rate``: --steps-per-second."""
+    columns = {
+        "stride": stride_text,
+        "steps": lambda load: str(load.num_steps),
+        "clips/step": lambda load: f"{load.clips_per_step:.1f}",
+    }
+    parts = [
+        table(
+            costs, "ms per clip", columns, lambda load, s: f"{1000 * s / load.clips_per_step:.2f}"
+        ),
+        table(costs, "core s per step", columns, lambda _, seconds: f"{seconds:.2f}"),
         "all clips of the schedule: median (least–most); how many times cheaper than the first way\n"
-        + way_table(costs),
+        + way_table(found),
     ]
-    if steps_per_second is not None:
-        tables.append(
-            f"what {steps_per_second:g} steps per second need\n"
-            + demand_table(costs, steps_per_second)
-        )
-    return "\n\n".join(tables)
-
-
-def demand_table(costs: LoadingCosts, steps_per_second: float) -> str:
-    """Write a line for each phase: the clips per second at ``steps_per_second``, and the cores for each way."""
-    head = ("frames", "crops", "clips/s", *(f"cores: {way}" for way in costs.ways))
-    steps = [costs.per_step(way) for way in costs.ways]
-    rows = [
-        (
-            str(load.cycle.base.frames),
-            " ".join(str(shape.crop) for shape in load.cycle.shapes),
-            f"{steps_per_second * load.clips_per_step:.0f}",
-            *(f"{steps_per_second * seconds[index]:.1f}" for seconds in steps),
-        )
-        for index, load in enumerate(costs.loads)
-    ]
-    return aligned([head, *rows])
+    if rate is not None:
+        rates = {"clips/s": lambda load: f"{rate * load.clips_per_step:.0f}"}
+        title = f"cores that {rate:g} steps per second need"
+        parts.append(table(costs, title, rates, lambda _, seconds: f"{rate * seconds:.1f}"))
+    return "\n\n".join(parts)
 
 
 def costs_json(costs: LoadingCosts) -> dict[str, Any]:
@@ -318,6 +277,7 @@ def costs_json(costs: LoadingCosts) -> dict[str, Any]:
     ]
     ways = {}
     for way, seconds in costs.ways.items():
+        per_step = costs.per_step(way)
         kinds = [
             {
                 **dict(zip(("frames", "crop", "stride_range"), kind, strict=True)),
@@ -328,9 +288,9 @@ def costs_json(costs: LoadingCosts) -> dict[str, Any]:
         ways[way] = {
             "ms_per_clip": costs.ms_per_clip(way),
             "times_less": costs.times_less(way),
-            "core_seconds_per_step": costs.per_step(way),
-            "dearest_to_cheapest_step": costs.unevenness(way),
-            "core_hours": costs.core_hours(way),
+            "core_seconds_per_step": per_step,
+            "dearest_to_cheapest_step": max(per_step) / min(per_step),
+            "core_hours": costs.core_seconds(costs.medians(way)) / 3600,
             "kinds": kinds,
         }
     return {"phases": phases, "ways": ways}

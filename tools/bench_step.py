@@ -63,35 +63,16 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = ToolParser(__doc__, "--cfg YAML [options] [KEY VALUE ...]")
     add_timing_options(parser)
     add = parser.add_argument
-    add(
-        "--batch-size",
-        type=int,
-        metavar="B",
-        help="clips of a mini-batch at the full shape (default: TRAIN.BATCH_SIZE)",
-    )
-    add(
-        "--base-shapes",
-        action="store_true",
-        help="measure the phases' own shapes only, not the smaller crops of the short cycle",
-    )
-    add(
-        "--shapes",
-        nargs="+",
-        metavar="TxS",
-        help="measure only shapes such as 8x224: frames x crop",
-    )
-    add(
-        "--ways",
-        nargs="+",
-        choices=(*WAYS, *COMPILED),
-        default=WAYS,
-        help=f"what is measured (default: {' '.join(WAYS)})",
-    )
-    add(
-        "--operators",
-        action="store_true",
-        help="also list the ten operators of torch (on a GPU: kernels) that take most of the time of our step",
-    )
+    text = "clips of a mini-batch at the full shape (default: TRAIN.BATCH_SIZE)"
+    add("--batch-size", type=int, metavar="B", help=text)
+    text = "measure the phases' own shapes only, not the smaller crops of the short cycle"
+    add("--base-shapes", action="store_true", help=text)
+    text = "measure only shapes such as 8x224: frames x crop"
+    add("--shapes", nargs="+", metavar="TxS", help=text)
+    text = f"what is measured (default: {' '.join(WAYS)})"
+    add("--ways", nargs="+", choices=(*WAYS, *COMPILED), default=WAYS, help=text)
+    text = "also list the ten operators of torch (on a GPU: kernels) that take most of the time of our step"
+    add("--operators", action="store_true", help=text)
     return parser.parse_with_pairs(arguments)
 
 

@@ -18,6 +18,7 @@ Exit codes: 0 done; 2 a file or a value cannot be converted (one message with al
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import re
 import shlex
@@ -29,8 +30,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from mgexp.config.check import cross_problems
 from mgexp.config.keys import BY_NAME, SQRT_HALF
 from mgexp.config.load import file_values, read_config, read_pairs
@@ -40,7 +39,7 @@ from mgexp.options import ToolParser, not_new, run_tool, say
 from mgexp.run.files import atomic_write_text
 from mgexp.train.setup import build_row_schedule
 
-# ruff: noqa: ANN401, PLR0912 (values have the types of their keys; a set of keys has many conditions)
+# ruff: noqa: ANN401 (values have the types of their keys; a set of keys has many conditions)
 
 ANY_NUM_VIDEOS = 100_000
 """The number of videos of the schedule that is checked. Phases that end at epochs do not depend on it."""
@@ -55,7 +54,7 @@ KEPT: dict[str, Any] = {
     "DATA.INV_UNIFORM_SAMPLE": False, "DATA.TRAIN_CROP_SIZE": 224, "DATA.RANDOM_FLIP": True,
     "DATA.ENSEMBLE_METHOD": "sum", "DATA.PATH_PREFIX": "", "DATA.PATH_LABEL_SEPARATOR": " ",
     "DATA_LOADER.NUM_WORKERS": 8, "TEST.NUM_SPATIAL_CROPS": 3, "AUG.RE_PROB": 0.25,
-    "MODEL.NUM_CLASSES": 400, "MODEL.DROPOUT_RATE": 0.5,
+    "MODEL.NUM_CLASSES": 400, "MODEL.DROPOUT_RATE": 0.5, "MODEL.FC_INIT_STD": 0.01, "RESNET.DEPTH": 50,
     "RESNET.WIDTH_PER_GROUP": 64, "NONLOCAL.INSTANTIATION": "dot_product",
     "SLOWFAST.ALPHA": 8, "SLOWFAST.BETA_INV": 8, "SLOWFAST.FUSION_CONV_CHANNEL_RATIO": 2,
     "SLOWFAST.FUSION_KERNEL_SZ": 5, "X3D.WIDTH_FACTOR": 1.0, "X3D.DEPTH_FACTOR": 1.0,
@@ -64,8 +63,8 @@ KEPT: dict[str, Any] = {
     "MULTIGRID.LONG_CYCLE": False, "MULTIGRID.SHORT_CYCLE": False, "MULTIGRID.EPOCH_FACTOR": 1.5,
     "MULTIGRID.LONG_CYCLE_FACTORS": ((0.25, SQRT_HALF), (0.5, SQRT_HALF), (0.5, 1.0), (1.0, 1.0)),
     "MULTIGRID.SHORT_CYCLE_FACTORS": (0.5, SQRT_HALF), "MULTIGRID.BN_BASE_SIZE": 8,
-    "SOLVER.LR_POLICY": "cosine", "SOLVER.COSINE_AFTER_WARMUP": False, "SOLVER.GAMMA": 0.1,
-    "SOLVER.MOMENTUM": 0.9, "SOLVER.NESTEROV": True, "SOLVER.BETAS": (0.9, 0.999),
+    "SOLVER.OPTIMIZING_METHOD": "sgd", "SOLVER.LR_POLICY": "cosine", "SOLVER.COSINE_AFTER_WARMUP": False,
+    "SOLVER.GAMMA": 0.1, "SOLVER.MOMENTUM": 0.9, "SOLVER.NESTEROV": True, "SOLVER.BETAS": (0.9, 0.999),
     "SOLVER.WEIGHT_DECAY": 1e-4, "SOLVER.ZERO_WD_1D_PARAM": False, "SOLVER.CLIP_GRAD_L2NORM": 0.0,
     "SOLVER.LAYER_DECAY": 1.0,
 }
@@ -81,15 +80,15 @@ RULED: dict[str, Any] = {
     "DATA.TEST_CROP_SIZE": 256, "DATA.MULTI_LABEL": False,
     "AUG.ENABLE": False, "AUG.NUM_SAMPLE": 1, "AUG.AA_TYPE": "rand-m9-mstd0.5-inc1", "AUG.RE_MODE": "pixel",
     "MODEL.ARCH": "slowfast", "MODEL.MODEL_NAME": "SlowFast", "MODEL.LOSS_FUNC": "cross_entropy",
-    "MODEL.HEAD_ACT": "softmax", "MODEL.FC_INIT_STD": 0.01, "MODEL.ACT_CHECKPOINT": False,
-    "RESNET.DEPTH": 50, "RESNET.ZERO_INIT_FINAL_BN": False, "RESNET.TRANS_FUNC": "bottleneck_transform",
+    "MODEL.HEAD_ACT": "softmax", "MODEL.ACT_CHECKPOINT": False,
+    "RESNET.ZERO_INIT_FINAL_BN": False, "RESNET.TRANS_FUNC": "bottleneck_transform",
     "RESNET.NUM_BLOCK_TEMP_KERNEL": [[3], [4], [6], [3]], "RESNET.SPATIAL_STRIDES": [[1], [2], [2], [2]],
     "RESNET.SPATIAL_DILATIONS": [[1], [1], [1], [1]], "NONLOCAL.LOCATION": [[[]], [[]], [[]], [[]]],
     "NONLOCAL.GROUP": [[1], [1], [1], [1]], "NONLOCAL.POOL": [[[1, 2, 2], [1, 2, 2]]] * 4,
     "MVIT.DIM_MUL": [], "MVIT.HEAD_MUL": [], "MVIT.POOL_Q_STRIDE": [], "MVIT.POOL_KV_STRIDE_ADAPTIVE": [],
     "MVIT.ZERO_DECAY_POS_CLS": True,
     "BN.NORM_TYPE": "batchnorm", "BN.NUM_SPLITS": 1, "BN.NUM_SYNC_DEVICES": 1, "BN.GLOBAL_SYNC": False,
-    "SOLVER.OPTIMIZING_METHOD": "sgd", "SOLVER.BASE_LR": 0.1, "SOLVER.BASE_LR_SCALE_NUM_SHARDS": False,
+    "SOLVER.BASE_LR": 0.1, "SOLVER.BASE_LR_SCALE_NUM_SHARDS": False,
     "SOLVER.WARMUP_START_LR": 0.01, "SOLVER.COSINE_END_LR": 0.0, "SOLVER.STEPS": (), "SOLVER.LRS": (),
     "SOLVER.MAX_EPOCH": 300.0, "SOLVER.WARMUP_EPOCHS": 0.0,
     "MIXUP.ENABLE": False, "MIXUP.ALPHA": 0.8, "MIXUP.CUTMIX_ALPHA": 1.0, "MIXUP.SWITCH_PROB": 0.5,
@@ -98,18 +97,6 @@ RULED: dict[str, Any] = {
 """Keys that a rule below converts, with PySlowFast's defaults."""
 
 DEFAULTS = KEPT | RULED
-
-OFF = {
-    "TASK", "DETECTION.ENABLE", "MASK.ENABLE", "TRAIN.CHECKPOINT_CLEAR_NAME_PATTERN", "TRAIN.CHECKPOINT_IN_INIT",
-    "TEST.NUM_TEMPORAL_CLIPS", "MODEL.DROPCONNECT_RATE", "MODEL.DETACH_FINAL_FC", "MODEL.FROZEN_BN",
-    "RESNET.STRIDE_1X1", "RESNET.ZERO_INIT_FINAL_CONV", "DATA.TRAIN_JITTER_MOTION_SHIFT",
-    "DATA.TRAIN_JITTER_FPS", "DATA.COLOR_RND_GRAYSCALE", "DATA.TIME_DIFF_PROB", "DATA.SSL_COLOR_JITTER",
-    "DATA.SSL_MOCOV2_AUG", "DATA.SKIP_ROWS", "DATA.DUMMY_LOAD", "SOLVER.LARS_ON", "SOLVER.DAMPENING",
-    "SOLVER.CLIP_GRAD_VAL", "X3D.SCALE_RES2", "X3D.BN_LIN5", "MVIT.REV.ENABLE", "MVIT.PATCH_2D",
-    "MVIT.POOL_FIRST", "MVIT.USE_MEAN_POOLING", "MVIT.NORM_STEM", "MVIT.DROPOUT_RATE", "MVIT.USE_ABS_POS",
-    "MVIT.REL_POS_ZERO_INIT",
-}
-"""Keys that must be False, 0, None or empty: mgexp does not have what they turn on."""
 
 FIXED: dict[str, Any] = {
     "RESNET.NUM_GROUPS": 1, "BN.MOMENTUM": 0.1, "BN.EPSILON": 1e-5, "AUG.RE_COUNT": 1, "MIXUP.PROB": 1,
@@ -120,15 +107,24 @@ FIXED: dict[str, Any] = {
     "MVIT.MODE": "conv", "MVIT.POOL_KVQ_KERNEL": (3, 3, 3), "MVIT.CLS_EMBED_ON": True, "MVIT.MLP_RATIO": 4,
     "MVIT.QKV_BIAS": True, "MVIT.NORM": "layernorm", "MVIT.REL_POS_SPATIAL": True,
     "MVIT.REL_POS_TEMPORAL": True, "MVIT.RESIDUAL_POOLING": True, "MVIT.DIM_MUL_IN_ATT": True,
-}
-"""Keys that must have this value, which mgexp always has."""
+} | dict.fromkeys((
+    "TASK", "DETECTION.ENABLE", "MASK.ENABLE", "TRAIN.CHECKPOINT_CLEAR_NAME_PATTERN", "TRAIN.CHECKPOINT_IN_INIT",
+    "TEST.NUM_TEMPORAL_CLIPS", "MODEL.DROPCONNECT_RATE", "MODEL.DETACH_FINAL_FC", "MODEL.FROZEN_BN",
+    "RESNET.STRIDE_1X1", "RESNET.ZERO_INIT_FINAL_CONV", "DATA.TRAIN_JITTER_MOTION_SHIFT",
+    "DATA.TRAIN_JITTER_FPS", "DATA.COLOR_RND_GRAYSCALE", "DATA.TIME_DIFF_PROB", "DATA.SSL_COLOR_JITTER",
+    "DATA.SSL_MOCOV2_AUG", "DATA.SKIP_ROWS", "DATA.DUMMY_LOAD", "SOLVER.LARS_ON", "SOLVER.DAMPENING",
+    "SOLVER.CLIP_GRAD_VAL", "X3D.SCALE_RES2", "X3D.BN_LIN5", "MVIT.REV.ENABLE", "MVIT.PATCH_2D",
+    "MVIT.POOL_FIRST", "MVIT.USE_MEAN_POOLING", "MVIT.NORM_STEM", "MVIT.DROPOUT_RATE", "MVIT.USE_ABS_POS",
+    "MVIT.REL_POS_ZERO_INIT",
+), "off")
+"""Keys that must have this value, which mgexp always has. Off: False, 0, None or empty."""
 
 OTHER_DEFAULTS: dict[str, Any] = {
     "X3D.BOTTLENECK_FACTOR": 1.0, "MVIT.PATCH_PADDING": (2, 4, 4), "MVIT.POOL_KVQ_KERNEL": (),
     "MVIT.USE_ABS_POS": True, "MVIT.REL_POS_SPATIAL": False, "MVIT.REL_POS_TEMPORAL": False,
     "MVIT.RESIDUAL_POOLING": False, "MVIT.DIM_MUL_IN_ATT": False,
 }
-"""PySlowFast's defaults that are other values than those of OFF and FIXED."""
+"""PySlowFast's defaults that are other values than those of FIXED."""
 
 DROPPED: dict[str, str] = {
     "OUTPUT_DIR": "the run folder is --output of tools/run_net.py",
@@ -146,10 +142,7 @@ DROPPED: dict[str, str] = {
     "TENSORBOARD.": "TENSORBOARD.ENABLE and WANDB.ENABLE of tools/run_net.py --list-keys",
     "BENCHMARK.": "tools/bench_loader.py measures loading",
     "DEMO.": "examples/demo.py",
-}
-"""Keys of PySlowFast's own machinery, and sections of it, with what mgexp does instead."""
-
-WITHOUT_EFFECT = {
+} | dict.fromkeys((
     "SHARD_ID", "DIST_BACKEND", "LOG_MODEL_INFO", "TRAIN.KILL_LOSS_EXPLOSION_FACTOR", "TRAIN.CHECKPOINT_TYPE",
     "TEST.CHECKPOINT_TYPE", "TEST.SAVE_RESULTS_PATH", "MODEL.SINGLE_PATHWAY_ARCH", "MODEL.MULTI_PATHWAY_ARCH",
     "MVIT.SEP_POS_EMBED", "MVIT.SEPARATE_QKV", "RESNET.INPLACE_RELU", "MULTIGRID.LONG_CYCLE_SAMPLING_RATE",
@@ -161,8 +154,9 @@ WITHOUT_EFFECT = {
     "AUG.MASK_TUBE", "AUG.MASK_FRAMES", "AUG.MASK_WINDOW_SIZE", "AUG.MASK_RATIO",
     "AUG.MAX_MASK_PATCHES_PER_BLOCK", "PREFETCH.NUM_LOADERS", "SOLVER.STEP_SIZE", "SOLVER.WARMUP_FACTOR",
     "DETECTION.", "AVA.", "MASK.", "VIS_MASK.", "CONTRASTIVE.",
-}
-"""Keys and sections that change no result, or that belong to what OFF turns off."""
+), "it has no effect here")
+"""Keys, and sections, that have no counterpart, with the reason or what mgexp does instead."""
+
 
 NETWORKS = {
     # Source: PySlowFast 287ec00, video_model_builder.py. slowonly was the name of slow until 2020.
@@ -176,6 +170,16 @@ RELATIVE = ("DATA.TRAIN_JITTER_SCALES_RELATIVE", "DATA.TRAIN_JITTER_ASPECT_RELAT
 """A crop of a random area needs both keys."""
 FORMATS = {"kinetics": "list", "ssv2": "ssv2", "charades": "charades"}
 """DATA.FORMAT by TRAIN.DATASET. PySlowFast's lists of Kinetics have lines of path and label."""
+SSV2_LIST = "something-something-v2-{}.json"
+FILES = {
+    "list": {"DATA.TRAIN_LIST": "train.csv", "DATA.VAL_LIST": "val.csv"},
+    "ssv2": {
+        "DATA.TRAIN_LIST": SSV2_LIST.format("train"),
+        "DATA.VAL_LIST": SSV2_LIST.format("validation"),
+        "DATA.CLASSES": SSV2_LIST.format("labels"),
+    },
+}
+"""The lists in DATA.PATH_TO_DATA_DIR, by DATA.FORMAT."""
 RAND_AUGMENT = re.compile(r"rand(?:-(?:m(?P<m>\d+(?:\.\d+)?)|n(?P<n>\d+)|mstd[\d.]+|inc\d))*")
 """RandAugment in the notation of timm, such as rand-m7-n4-mstd0.5-inc1: its magnitude m and its
 number n of operations."""
@@ -230,7 +234,7 @@ class Conversion:
         """Replace a key by keys of ours."""
         self.keys.update(ours)
         if ours != {name: self[name]}:
-            becomes = ", ".join(f"{key} {yaml_value(value)}" for key, value in ours.items())
+            becomes = ", ".join(f"{key} {json_text(value)}" for key, value in ours.items())
             self.changed[name] = f"{becomes}; {why}" if why else becomes
 
     def keep(self, name: str, value: object, why: str = "") -> None:
@@ -240,31 +244,22 @@ class Conversion:
     def yaml_text(self, comment: str) -> str:
         """Write the YAML of ``keys``, section by section, under ``comment``."""
         lines, section = [f"# {comment}"], ""
-        # Written by hand, because PyYAML would put lists on several lines, and write true for True.
         for name, value in self.keys.items():
-            *above, last = name.split(".")
-            if above and above[0] != section:
-                section = above[0]
+            above, _, last = name.rpartition(".")
+            if above != section:
+                section = above
                 lines.append(f"{section}:")
-            lines.append(f"{'  ' if above else ''}{last}: {yaml_value(value)}")
+            lines.append(f"{'  ' if above else ''}{last}: {json_text(value)}")
         return "\n".join(lines) + "\n"
 
     def report(self) -> str:
         """List what became of the given keys, a line for each. Keys that are kept are only counted."""
-        changed, dropped = self.given.keys() & self.changed, self.given.keys() & self.dropped
-        lines = [
-            f"{len(self.given.keys() - changed - dropped)} keys mean the same here, and are kept"
-        ]
-        lines.append(
-            f"{len(changed)} become other keys or values, or have a slightly other meaning"
-        )
-        lines += [
-            f"  {name} = {self.given[name]} -> {self.changed[name]}" for name in sorted(changed)
-        ]
-        lines.append(f"{len(dropped)} are dropped")
-        lines += [
-            f"  {name} = {self.given[name]}: {self.dropped[name]}" for name in sorted(dropped)
-        ]
+        given = sorted(self.given.items())
+        changed = [f"  {k} = {v} -> {self.changed[k]}" for k, v in given if k in self.changed]
+        dropped = [f"  {k} = {v}: {self.dropped[k]}" for k, v in given if k in self.dropped]
+        kept = f"{len(given) - len(changed) - len(dropped)} keys mean the same here, and are kept"
+        words = "become other keys or values, or have a slightly other meaning"
+        lines = [kept, f"{len(changed)} {words}", *changed, f"{len(dropped)} are dropped", *dropped]
         return "\n".join(lines)
 
 
@@ -286,69 +281,48 @@ def read(name: str, value: object) -> Any:
     return convert(kind, value)
 
 
-def yaml_value(value: object) -> str:
-    """Write a value in one line of YAML: True, and 34 instead of 34.0, also in lists."""
-
-    def short(item: object) -> object:
-        if isinstance(item, list):
-            return [short(part) for part in item]
-        return int(item) if isinstance(item, float) and item.is_integer() else item
-
-    if isinstance(value, bool):
-        return str(value)
-    text = yaml.safe_dump(
-        short(as_lists(value)), default_flow_style=True, allow_unicode=True, width=10**6
-    )
-    # PyYAML ends a single value with the line "...", the end of a document.
-    return text.removesuffix("\n").removesuffix("\n...")
+def json_text(value: object) -> str:
+    """Write a value in one line. YAML reads JSON."""
+    return json.dumps(as_lists(value), ensure_ascii=False)
 
 
 def unread(draft: Conversion) -> set[str]:
     """Return the keys, and sections such as "MVIT.", that PySlowFast does not read beside the values of others."""
     arch, format_ = draft.arch, draft.format
-    keys = {"MVIT.", "X3D.", "SLOWFAST."} - {f"{arch.upper()}."}
-    if arch == "mvit":
-        keys |= {"RESNET.", "NONLOCAL.", "BN.", "MULTIGRID.BN_BASE_SIZE"}
-    if arch == "x3d":
-        keys |= {f"RESNET.{name}" for name in ("DEPTH", "WIDTH_PER_GROUP", "NUM_GROUPS")}
-        keys |= {"RESNET.NUM_BLOCK_TEMP_KERNEL", "RESNET.SPATIAL_STRIDES", "DATA.INPUT_CHANNEL_NUM"}
-    if draft.is_ptv_network:
-        keys |= {"NONLOCAL.", "RESNET.NUM_BLOCK_TEMP_KERNEL"}
-    if format_ != "list":
-        keys |= {"DATA.PATH_PREFIX", "DATA.PATH_LABEL_SEPARATOR"}
-    if format_ == "ssv2":
-        keys |= {"DATA.SAMPLING_RATE", "DATA.TARGET_FPS"}
-    if not draft["AUG.ENABLE"] or format_ == "charades":
-        keys.add("AUG.")
-    if not draft["MIXUP.ENABLE"]:
-        keys.add("MIXUP.")
-    # Crops of a random area are read by some data sets of PySlowFast, and then no short side is drawn.
-    has_relative = format_ == "list" or (format_ == "ssv2" and draft["AUG.ENABLE"])
-    if has_relative and not draft.is_pytorchvideo and any(draft[name] for name in RELATIVE):
-        keys.add("DATA.INV_UNIFORM_SAMPLE")
-    else:
-        keys |= {*RELATIVE}
-    if draft["SOLVER.OPTIMIZING_METHOD"] == "adamw":
-        keys |= {"SOLVER.MOMENTUM", "SOLVER.NESTEROV"}
-    else:
-        keys.add("SOLVER.BETAS")
     is_long, is_short = draft["MULTIGRID.LONG_CYCLE"], draft["MULTIGRID.SHORT_CYCLE"]
-    if draft["SOLVER.LR_POLICY"] == "cosine":
-        keys |= {"SOLVER.LRS", "SOLVER.GAMMA"} | (set() if is_long else {"SOLVER.STEPS"})
-    else:
-        keys |= {"SOLVER.COSINE_END_LR", "SOLVER.COSINE_AFTER_WARMUP"}
-        keys.add("SOLVER.LRS" if is_long else "SOLVER.GAMMA")
-    if is_long:
-        keys |= {"BN.NORM_TYPE", "BN.NUM_SPLITS", "BN.NUM_SYNC_DEVICES", "BN.GLOBAL_SYNC"}
-    else:
-        keys |= {"MULTIGRID.LONG_CYCLE_FACTORS", "MULTIGRID.BN_BASE_SIZE"}
-    if not is_short:
-        keys.add("MULTIGRID.SHORT_CYCLE_FACTORS")
-    if not (is_long or is_short):
-        keys.add("MULTIGRID.EPOCH_FACTOR")
-    if not draft["BN.USE_PRECISE_STATS"]:
-        keys.add("BN.NUM_BATCHES_PRECISE")
-    return keys
+    is_cosine = draft["SOLVER.LR_POLICY"] == "cosine"
+    is_adamw = draft["SOLVER.OPTIMIZING_METHOD"] == "adamw"
+    # Crops of a random area are read by some data sets of PySlowFast, and then no short side is drawn.
+    may_be_relative = format_ == "list" or (format_ == "ssv2" and draft["AUG.ENABLE"])
+    may_be_relative = may_be_relative and not draft.is_pytorchvideo
+    is_relative = may_be_relative and any(draft[name] for name in RELATIVE)
+    # fmt: off
+    table: list[tuple[bool, set[str]]] = [
+        (True, {"MVIT.", "X3D.", "SLOWFAST."} - {f"{arch.upper()}."}),
+        (arch == "mvit", {"RESNET.", "NONLOCAL.", "BN.", "MULTIGRID.BN_BASE_SIZE"}),
+        (arch == "x3d", {"RESNET.DEPTH", "RESNET.WIDTH_PER_GROUP", "RESNET.NUM_GROUPS", "DATA.INPUT_CHANNEL_NUM",
+                         "RESNET.NUM_BLOCK_TEMP_KERNEL", "RESNET.SPATIAL_STRIDES"}),
+        (draft.is_ptv_network, {"NONLOCAL.", "RESNET.NUM_BLOCK_TEMP_KERNEL"}),
+        (format_ != "list", {"DATA.PATH_PREFIX", "DATA.PATH_LABEL_SEPARATOR"}),
+        (format_ == "ssv2", {"DATA.SAMPLING_RATE", "DATA.TARGET_FPS"}),
+        (not draft["AUG.ENABLE"] or format_ == "charades", {"AUG."}),
+        (not draft["MIXUP.ENABLE"], {"MIXUP."}),
+        (is_relative, {"DATA.INV_UNIFORM_SAMPLE"}),
+        (not is_relative, {*RELATIVE}),
+        (is_adamw, {"SOLVER.MOMENTUM", "SOLVER.NESTEROV"}),
+        (not is_adamw, {"SOLVER.BETAS"}),
+        (is_cosine, {"SOLVER.LRS", "SOLVER.GAMMA"}),
+        (is_cosine and not is_long, {"SOLVER.STEPS"}),
+        (not is_cosine, {"SOLVER.COSINE_END_LR", "SOLVER.COSINE_AFTER_WARMUP"}),
+        (not is_cosine, {"SOLVER.LRS" if is_long else "SOLVER.GAMMA"}),
+        (is_long, {"BN.NORM_TYPE", "BN.NUM_SPLITS", "BN.NUM_SYNC_DEVICES", "BN.GLOBAL_SYNC"}),
+        (not is_long, {"MULTIGRID.LONG_CYCLE_FACTORS", "MULTIGRID.BN_BASE_SIZE"}),
+        (not is_short, {"MULTIGRID.SHORT_CYCLE_FACTORS"}),
+        (not (is_long or is_short), {"MULTIGRID.EPOCH_FACTOR"}),
+        (not draft["BN.USE_PRECISE_STATS"], {"BN.NUM_BATCHES_PRECISE"}),
+    ]
+    # fmt: on
+    return {key for is_unread, keys in table if is_unread for key in keys}
 
 
 def convert_network(draft: Conversion) -> None:
@@ -371,27 +345,22 @@ def convert_network(draft: Conversion) -> None:
     if arch == "mvit":
         convert_mvit(draft)
         return
-    draft.keep("MODEL.FC_INIT_STD", draft["MODEL.FC_INIT_STD"])
     blocks = "x3d_transform" if arch == "x3d" else "bottleneck_transform"
     draft.require("RESNET.TRANS_FUNC", draft["RESNET.TRANS_FUNC"] == blocks, f"blocks are {blocks}")
     is_zero = draft["RESNET.ZERO_INIT_FINAL_BN"] or (draft.is_ptv_network and arch != "x3d")
     draft.keep("RESNET.ZERO_INIT_FINAL_BN", is_zero, "pytorchvideo's networks start with it")
     num_blocks = {50: [3, 4, 6, 3], 101: [3, 4, 23, 3]}.get(draft["RESNET.DEPTH"])
-    for name, wanted in {
-        "RESNET.SPATIAL_DILATIONS": [1, 1, 1, 1],
-        "RESNET.SPATIAL_STRIDES": [1, 2, 2, 2],
-        "RESNET.NUM_BLOCK_TEMP_KERNEL": num_blocks,
-    }.items():
+    for name, wanted in (
+        ("RESNET.SPATIAL_DILATIONS", [1, 1, 1, 1]),
+        ("RESNET.SPATIAL_STRIDES", [1, 2, 2, 2]),
+        ("RESNET.NUM_BLOCK_TEMP_KERNEL", num_blocks),
+    ):
         if name not in draft.dropped:
-            rows = [
-                column(draft[name], pathway) for pathway in ((0, 1) if arch == "slowfast" else (0,))
-            ]
-            is_so = all(row == wanted for row in rows)
+            pathways = (0, 1) if arch == "slowfast" else (0,)
+            is_so = all(column(draft[name], pathway) == wanted for pathway in pathways)
             draft.require(name, is_so, f"the stages have {wanted}")
-    if arch != "x3d":
-        draft.keep("RESNET.DEPTH", draft["RESNET.DEPTH"])
-        if num_blocks is None:
-            draft.refuse("RESNET.DEPTH", "has no counterpart: 50 and 101 have one")
+    if arch != "x3d" and num_blocks is None:
+        draft.refuse("RESNET.DEPTH", "has no counterpart: 50 and 101 have one")
     convert_nonlocal(draft)
 
 
@@ -402,9 +371,7 @@ def convert_nonlocal(draft: Conversion) -> None:
         draft.dropped |= dict.fromkeys(names, "no block is non-local")
         draft.keys.pop("NONLOCAL.INSTANTIATION", None)
     elif draft.arch in {"slowfast", "x3d"}:
-        draft.refuse(
-            "NONLOCAL.LOCATION", "has no counterpart: I3D, C2D and Slow have non-local blocks"
-        )
+        draft.refuse("NONLOCAL.LOCATION", "has no counterpart: I3D, C2D and Slow have such blocks")
     elif not draft.is_ptv_network:
         stages, groups, pools = (column(draft[name], 0) for name in names[:3])
         draft.become("NONLOCAL.LOCATION", {"NONLOCAL.LOCATION": stages})
@@ -449,7 +416,6 @@ def convert_mvit(draft: Conversion) -> None:
 def convert_solver(draft: Conversion) -> None:
     """Convert SOLVER. With AUG.NUM_SAMPLE an epoch there is as long as several here."""
     method = draft["SOLVER.OPTIMIZING_METHOD"]
-    draft.keep("SOLVER.OPTIMIZING_METHOD", method)
     if method not in {"sgd", "adamw"}:
         draft.refuse("SOLVER.OPTIMIZING_METHOD", "has no counterpart: sgd and adamw have one")
     if method == "adamw":
@@ -463,14 +429,10 @@ def convert_solver(draft: Conversion) -> None:
         # A stage that begins after the last epoch never takes place in PySlowFast. Here it would be an error.
         reached = [step for step in draft["SOLVER.STEPS"] if step < draft["SOLVER.MAX_EPOCH"]]
         if not reached:
-            draft.refuse(
-                "SOLVER.STEPS", "has no stage: it takes the first epochs of the stages, 0 and on"
-            )
+            draft.refuse("SOLVER.STEPS", "has no stage before SOLVER.MAX_EPOCH")
         why = f"stages before MAX_EPOCH, {times}"
         if draft["SOLVER.LR_POLICY"] == "cosine":
-            why += (
-                "; the rate follows the batches here (MULTIGRID.LR_SCALING linear), and not there"
-            )
+            why += "; the rate follows the batches here (MULTIGRID.LR_SCALING linear)"
         draft.keep("SOLVER.STEPS", tuple(step * draft.num_samples for step in reached), why)
         if "SOLVER.LRS" not in draft.dropped:
             first = convert_decay(draft, len(reached))
@@ -508,9 +470,7 @@ def convert_batch(draft: Conversion) -> None:
     draft.keep("TRAIN.BATCH_SIZE", whole, "the clips of all machines")
     of_process = draft["TEST.BATCH_SIZE"] if gpus == 1 else max(1, draft["TEST.BATCH_SIZE"] // gpus)
     draft.keep("TEST.BATCH_SIZE", of_process, f"of one process of {gpus}")
-    draft.dropped["NUM_GPUS"] = (
-        f"torchrun --nproc-per-node {gpus} tools/run_net.py --launcher torchrun starts processes"
-    )
+    draft.dropped["NUM_GPUS"] = "torchrun or Slurm starts a process for each GPU"
     if draft["MULTIGRID.LONG_CYCLE"] or draft["MULTIGRID.SHORT_CYCLE"]:
         # Phases end at epochs, as PySlowFast rounds. Granularity step ends them at steps and loses none.
         draft.keys["MULTIGRID.GRANULARITY"] = "epoch"
@@ -524,9 +484,7 @@ def convert_batch(draft: Conversion) -> None:
     elif norm.startswith("sync_batchnorm"):
         group = whole if draft["BN.GLOBAL_SYNC"] else group * draft["BN.NUM_SYNC_DEVICES"]
     elif norm != "batchnorm":
-        draft.refuse(
-            "BN.NORM_TYPE", "has no counterpart: batchnorm, sub_ and sync_batchnorm have one"
-        )
+        draft.refuse("BN.NORM_TYPE", "is none of batchnorm, sub_batchnorm and sync_batchnorm")
     if group < 1 or group != int(group):
         draft.refuse("BN.NORM_TYPE", f"gives groups of {group:g} clips; they must be whole")
     why = "so many clips of the full shape share statistics"
@@ -541,17 +499,9 @@ def convert_data(draft: Conversion) -> None:
     if draft["TRAIN.DATASET"].lower().removeprefix("ptv") not in FORMATS:
         draft.refuse("TRAIN.DATASET", f"has no counterpart: {', '.join(FORMATS)} have one")
     name = "DATA.PATH_TO_DATA_DIR"
-    files = {
-        "list": ("train.csv", "val.csv"),
-        "ssv2": tuple(
-            f"something-something-v2-{x}.json" for x in ("train", "validation", "labels")
-        ),
-    }.get(format_)
-    if draft[name] and files:
-        lists = ("DATA.TRAIN_LIST", "DATA.VAL_LIST", "DATA.CLASSES")
+    if draft[name] and format_ in FILES:
         folder = draft[name].rstrip("/")
-        ours = {key: f"{folder}/{file}" for key, file in zip(lists, files, strict=False)}
-        draft.become(name, ours)
+        draft.become(name, {key: f"{folder}/{file}" for key, file in FILES[format_].items()})
     else:
         draft.dropped[name] = "name DATA.TRAIN_LIST and DATA.VAL_LIST: docs/data_sets.md"
     if "DATA.TARGET_FPS" not in draft.dropped:
@@ -585,27 +535,19 @@ def convert_augmentation(draft: Conversion) -> None:
         draft.dropped["AUG.RE_MODE"] = "a rectangle gets the colour DATA.MEAN"
         num = draft.num_samples
         draft.become("AUG.NUM_SAMPLE", {"AUG.REPEATS": num}, "and as many times the epochs")
-        if num < 1 or (
-            num > 1 and (draft["MULTIGRID.LONG_CYCLE"] or draft["MULTIGRID.SHORT_CYCLE"])
-        ):
-            draft.refuse(
-                "AUG.NUM_SAMPLE", "has no counterpart: it is 1 with multigrid, and never below"
-            )
+        is_multigrid = draft["MULTIGRID.LONG_CYCLE"] or draft["MULTIGRID.SHORT_CYCLE"]
+        if num < 1 or (num > 1 and is_multigrid):
+            draft.refuse("AUG.NUM_SAMPLE", "has no counterpart: it is 1 with multigrid")
         match = RAND_AUGMENT.fullmatch(draft["AUG.AA_TYPE"])
         if match is None:
-            draft.refuse(
-                "AUG.AA_TYPE", "has no counterpart: RandAugment has one, written rand-m7-n4"
-            )
+            draft.refuse("AUG.AA_TYPE", "is no RandAugment, such as rand-m7-n4")
             return
         # In timm's notation the largest strength is 10, and an operation takes place for half of the clips. In
         # torchvision, which we use, the largest strength is 30, and every operation takes place.
         ops, magnitude = math.ceil(int(match["n"] or 2) / 2), round(float(match["m"] or 10) * 3)
         ours = {"AUG.RANDAUGMENT_OPS": ops, "AUG.RANDAUGMENT_MAGNITUDE": magnitude}
-        draft.become(
-            "AUG.AA_TYPE",
-            ours,
-            "similar: strengths vary there, and half of the operations take place",
-        )
+        why = "similar: strengths vary there, and half of the operations take place"
+        draft.become("AUG.AA_TYPE", ours, why)
     if "MIXUP.ENABLE" not in draft.dropped:
         mixup, cutmix = draft["MIXUP.ALPHA"], draft["MIXUP.CUTMIX_ALPHA"]
         draft.become("MIXUP.ALPHA", {"AUG.MIXUP_ALPHA": mixup}, "a clip with its neighbour")
@@ -659,42 +601,28 @@ def settle_by_table(draft: Conversion) -> None:
         section = f"{name.split('.', maxsplit=1)[0]}."
         if name in KEPT:
             draft.keys[name] = draft[name]
-        elif name in OFF or name in FIXED:
+        elif name in FIXED:
             value = draft.given.get(name, OTHER_DEFAULTS.get(name))
             value = from_text(value) if isinstance(value, str) else value
             value = tuple(value) if isinstance(value, list) else value
-            is_so = value == FIXED[name] if name in FIXED else value in (False, None, (), "", {})
-            draft.require(name, is_so, f"it is {FIXED[name]}" if name in FIXED else "it is off")
-        elif name in WITHOUT_EFFECT or section in WITHOUT_EFFECT:
-            draft.dropped[name] = "it has no effect here"
+            is_off = FIXED[name] == "off" and value in (False, None, (), "", {})
+            draft.require(name, is_off or value == FIXED[name], f"it is {FIXED[name]}")
         elif name in DROPPED or section in DROPPED:
             draft.dropped[name] = DROPPED.get(name) or DROPPED[section]
         elif name not in RULED:
             draft.dropped[name] = "unknown: check what your PySlowFast does with it"
 
 
-RULES = (
-    (convert_network, "MODEL.ARCH"),
-    (convert_solver, "SOLVER.STEPS"),
-    (convert_batch, "TRAIN.BATCH_SIZE"),
-    (convert_data, "TRAIN.DATASET"),
-    (convert_augmentation, "AUG.AA_TYPE"),
-    (convert_test, "TEST.DATASET"),
-)
-
-
 def convert_all(given: Mapping[str, object]) -> Conversion:
     """Convert the ``given`` keys of PySlowFast, by dotted names."""
     draft = Conversion(given)
     settle_by_table(draft)
-    for rule, name in RULES:
-        # A table of lists, such as NONLOCAL.LOCATION, is read as it is, and may be anything.
-        try:
-            rule(draft)
-        except (TypeError, ValueError, IndexError) as error:
-            draft.refuse(
-                name, f"cannot be converted: {rule.__name__} met a value of a wrong kind ({error})"
-            )
+    convert_network(draft)
+    convert_solver(draft)
+    convert_batch(draft)
+    convert_data(draft)
+    convert_augmentation(draft)
+    convert_test(draft)
     for name in RULED.keys() - draft.keys.keys() - draft.changed.keys():
         draft.dropped.setdefault(name, "other keys decide this here, or it has no effect")
     # The YAML has our keys in our order. Keys with our default values are left out.
@@ -712,8 +640,6 @@ def convert_all(given: Mapping[str, object]) -> Conversion:
 
 def read_pyslowfast(path: Path, overrides: Sequence[str] = ()) -> dict[str, object]:
     """Read a PySlowFast YAML, its _BASE_ and KEY VALUE pairs: values by dotted names. Raises InputError."""
-    if not path.is_file():
-        raise InputError([f"{path} is no file"])
     values = file_values(path)
     texts = {name: str for name, default in DEFAULTS.items() if isinstance(default, str)}
     pairs, problems = read_pairs(overrides, texts)
@@ -756,9 +682,8 @@ def main(arguments: list[str]) -> int:
         raise_problems(not_new({"--output": options.output}))
         conversion = convert_all(read_pyslowfast(options.input, options.overrides))
         raise_problems(problems_of(conversion))
-        text = conversion.yaml_text(
-            f"From PySlowFast's {options.input.name}, by tools/convert_config.py."
-        )
+        comment = f"From PySlowFast's {options.input.name}, by tools/convert_config.py."
+        text = conversion.yaml_text(comment)
         if options.output:
             atomic_write_text(options.output, text)
     except (InputError, OSError) as error:

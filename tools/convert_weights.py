@@ -76,21 +76,17 @@ CAFFE2_NORM_ENDS = {
 CAFFE2_TRAINING_STATE = re.compile(r".*_momentum|lr|model_iter|optimizer_iteration_\w+")
 
 
-class ForeignNameError(pickle.UnpicklingError):
-    """Error for a pickle that names something other than an array of floats."""
-
-
 class Dtype:
     """Stand-in for numpy.dtype, which obeys flags in the file that could make it read any memory."""
 
     def __init__(self, name: str, *_: object) -> None:
         if name not in {"f2", "f4", "f8"}:
-            raise ForeignNameError(f"it holds an array of {name!r}, not of floats")
+            raise pickle.UnpicklingError(f"it holds an array of {name!r}, not of floats")
         self.name = name
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         if state[1] not in {"<", "|", "="}:
-            raise ForeignNameError(f"it holds an array of byte order {state[1]!r}, not '<'")
+            raise pickle.UnpicklingError(f"it holds an array of byte order {state[1]!r}, not '<'")
 
 
 class Array:
@@ -110,7 +106,7 @@ class Array:
 def encode(text: str, encoding: str = "latin1") -> bytes:
     """Do the work of codecs.encode, with which pickles of protocol 2 make bytes."""
     if encoding != "latin1":
-        raise ForeignNameError(f"it asks for the encoding {encoding!r}")
+        raise pickle.UnpicklingError(f"it asks for the encoding {encoding!r}")
     return text.encode("latin1")
 
 
@@ -126,12 +122,12 @@ KNOWN = {
 
 
 class ArraysUnpickler(pickle.Unpickler):
-    """Read arrays of floats, numbers, text and containers. Raises ForeignNameError for anything else."""
+    """Read arrays of floats, numbers, text and containers. Raises pickle.UnpicklingError for anything else."""
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401 - pickle's own signature
         """Return our stand-in for a name in a pickle, which can call nothing else."""
         if (module, name) not in KNOWN:
-            raise ForeignNameError(f"it names {module}.{name}, which is no array of floats")
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which is no array of floats")
         return KNOWN[module, name]
 
 
@@ -181,30 +177,24 @@ def read_caffe2(path: Path) -> WeightsFile:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
     parser = ToolParser(__doc__)
-    parser.add_argument("input", type=Path, metavar="INPUT", help="file of weights")
-    parser.add_argument("output", type=Path, metavar="OUTPUT", help=".safetensors, .pyth or .pt")
-    parser.add_argument(
-        "--cfg", required=True, type=Path, help="YAML with the model of the weights"
-    )
+    add = parser.add_argument
+    add("input", type=Path, metavar="INPUT", help="file of weights")
+    add("output", type=Path, metavar="OUTPUT", help=".safetensors, .pyth or .pt")
+    add("--cfg", required=True, type=Path, help="YAML with the model of the weights")
     add_import_option(parser)
-    parser.add_argument("--json", action="store_true", help="list every tensor as JSON")
-    parser.add_argument("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys")
+    add("--json", action="store_true", help="list every tensor as JSON")
+    add("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys")
     return parser.parse_intermixed_args(arguments)
-
-
-def check_output(path: Path) -> None:
-    """Raise InputError if the file exists, its folder does not, or its ending names another format."""
-    problems = [*not_new({"OUTPUT": path})]
-    if path.suffix not in ENDINGS:
-        problems.append(f"{path}: end the name with {', '.join(ENDINGS)}")
-    raise_problems(problems)
 
 
 def main(arguments: list[str]) -> int:
     """Convert, and print what happened to the tensors. Return 2 if the input cannot be used."""
     options = parse(arguments)
     try:
-        check_output(options.output)
+        problems = not_new({"OUTPUT": options.output})
+        if options.output.suffix not in ENDINGS:
+            problems.append(f"{options.output}: end the name with {', '.join(ENDINGS)}")
+        raise_problems(problems)
         # Only the names and shapes of tensors are needed.
         cfg = load_config(options.cfg, options.overrides)
         model = build_to_look_at(cfg)

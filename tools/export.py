@@ -107,32 +107,17 @@ class Clips(NamedTuple):
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Parse the command line."""
     parser = ToolParser(__doc__)
-    parser.add_argument("--run", required=True, type=Path, help="folder of a finished run")
-    parser.add_argument(
-        "--checkpoint",
-        choices=("best",),
-        help="best: take the weights of the best evaluation during training, not the last ones",
-    )
-    parser.add_argument(
-        "--output",
-        required=True,
-        type=local_folder,
-        metavar="DIR",
-        help="folder for the exported files",
-    )
+    add = parser.add_argument
+    add("--run", required=True, type=Path, help="folder of a finished run")
+    text = "best: take the weights of the best evaluation during training, not the last ones"
+    add("--checkpoint", choices=("best",), help=text)
+    text = "folder for the exported files"
+    add("--output", required=True, type=local_folder, metavar="DIR", help=text)
     add_import_option(parser)
-    parser.add_argument(
-        "--classes",
-        type=Path,
-        help="names of the classes, as DATA.CLASSES takes (default: those of the run)",
-    )
-    parser.add_argument(
-        "--formats",
-        nargs="+",
-        choices=FORMATS,
-        default=FORMATS,
-        help="programs to write (default: both); ONNX needs pip install --editable '.[export]'",
-    )
+    text = "names of the classes, as DATA.CLASSES takes (default: those of the run)"
+    add("--classes", type=Path, help=text)
+    text = "programs to write (default: both); ONNX needs pip install --editable '.[export]'"
+    add("--formats", nargs="+", choices=FORMATS, default=FORMATS, help=text)
     return parser.parse_args(arguments)
 
 

@@ -94,7 +94,8 @@ PROPOSALS: tuple[tuple[str | None, int | None], ...] = (
 holds a number too; all before the last number."""
 PROPOSED_GROUPS = 3
 """A proposal makes so many groups in every class."""
-SHOWN_GROUPS, SHOWN_PAIRS, SHOWN_LEFT_OUT = 10, 3, 5
+SHOWN = 5
+"""A message names so many files or groups."""
 SHRINKS = 1.5
 STORE_PAYS, UNEVEN = 2.0, 2.0
 """A store is proposed where pictures shrink more, and class weights where one class is so many times as large as
@@ -121,6 +122,10 @@ class OwnVideo:
     def unit(self) -> str:
         """The group, or the video or stretch itself: what must not be in both lists."""
         return self.group or (f"{self.path} {self.part}" if self.part else self.path)
+
+
+def class_names(videos: Sequence[OwnVideo]) -> set[str]:
+    return {video.class_name for video in videos}
 
 
 @dataclass
@@ -176,9 +181,7 @@ def main(arguments: list[str]) -> int:
     project = project_of(options)
     search = find_videos(options)
     if search.left_out:
-        print(
-            f"left out: {listed(search.left_out, SHOWN_LEFT_OUT)}; --list and --val-list take lists"
-        )
+        print(f"left out: {listed(search.left_out, SHOWN)}; --list and --val-list take lists")
     network = network_of(options.from_weights) if options.from_weights else None
     regex, size = options.group_regex, options.group_numbers
     videos = with_groups(search.videos, options.videos, regex, size)
@@ -194,12 +197,15 @@ def main(arguments: list[str]) -> int:
     print(f"{checked.as_text()}\nunusable videos are left out: {folder.quarantine_txt}")
     checks = {check.path: check for check in checked.checks}
     usable = [video for video in videos if checks[video.path].is_usable]
-    if lost := sorted(
-        {video.class_name for video in videos} - {video.class_name for video in usable}
-    ):
+    if lost := sorted(class_names(videos) - class_names(usable)):
         raise InputError([f"no usable video of class {listed(lost)}: see {project / 'check'}"])
     raise_problems(label_conflicts(usable))
-    seen = [check_of(video, checks[video.path]) for video in usable]
+    seen = []
+    for video in usable:
+        check = checks[video.path]
+        if video.part:  # a stretch has a length of its own
+            check = replace(check, duration_seconds=video.part[1] - video.part[0])
+        seen.append(check)
     names, labels = classes_of(usable, options.classes)
     train, val = split(usable, options)
     for name in ("study.yaml", GROUPS):
@@ -221,7 +227,7 @@ def main(arguments: list[str]) -> int:
     # Last, because a folder with this file is a complete project.
     atomic_write_text(project / "study.yaml", study_text(project, long, len(val), groups))
     print(class_table(train, val, {kind: names[number] for kind, number in labels.items()}))
-    print("\n".join(advice_lines(project, options, seen, usable)))
+    print("\n".join(advice_lines(project, options.store, seen, usable)))
     # The split decides what the accuracy means.
     print("\n".join(groups))
     print(next_lines(project, long, options.store))
@@ -253,10 +259,7 @@ def project_of(options: argparse.Namespace) -> Path:
         problems.append(f"{project} has runs: give another folder with --output")
     # Without this file, an earlier call was interrupted.
     elif (project / "study.yaml").exists() and not options.again:
-        problems.append(
-            f"{project / 'study.yaml'} exists: --again writes it and the lists and YAMLs beside it again, "
-            "and --output takes another folder"
-        )
+        problems.append(f"{project / 'study.yaml'} exists: give --again, or another --output")
     raise_problems(problems)
     return project
 
@@ -287,16 +290,14 @@ def find_videos(options: argparse.Namespace) -> Search:
     except OSError as error:
         search.problems.append(unreadable(error))
     if not search.videos and not search.problems:
-        search.problems.append(
-            f"{options.videos}: no video in a folder of a class (videos end in {' '.join(ENDINGS)})"
-        )
+        endings = " ".join(ENDINGS)
+        search.problems.append(f"{options.videos}: no video ({endings}) in a folder of a class")
     # A name in a list is one line without spaces around it.
     search.problems += [
         f"{shown(video.path)}: control characters, or a space at an end of a name"
         for video in search.videos
-        if any(
-            not is_plain(name) or name != name.strip() for name in (video.path, video.class_name)
-        )
+        for name in (video.path, video.class_name)
+        if not is_plain(name) or name != name.strip()
     ]
     classes = defaultdict(list)
     for video in search.videos:
@@ -340,7 +341,7 @@ def find_in_classes(folder: Path, is_val: bool | None, search: Search) -> None:
         else:
             search.left_out.append(str(path))
     if outside:
-        names = listed(outside, SHOWN_LEFT_OUT)
+        names = listed(outside, SHOWN)
         search.problems.append(
             f"videos outside the folders of the classes (or give a list with --list): {names}"
         )
@@ -411,11 +412,8 @@ def stretches_in(
         video = root.path(next(iter(row.values())))
         part = stretch_of(row)
         if video is None or part is None or not row["label"]:
-            findings.fault(
-                place,
-                "stretch without a video below VIDEOS, a label, or an end after its start",
-                row,
-            )
+            wrong = "stretch without a video below VIDEOS, a label, or an end after its start"
+            findings.fault(place, wrong, row)
             continue
         group = row.get("group") or root.name(video)
         stretches.append(OwnVideo(video, row["label"], group, is_val, part))
@@ -485,7 +483,7 @@ def grouped_by_numbers(videos: Sequence[OwnVideo], root: Path, size: int) -> lis
 def groups_text(videos: Sequence[OwnVideo]) -> str:
     """Name the groups with their numbers of videos: "2 groups: anna (10), ben (3)"."""
     sizes = Counter(video.group for video in videos if video.group)
-    names = listed([f"{group} ({num})" for group, num in sizes.items()], SHOWN_GROUPS)
+    names = listed([f"{group} ({num})" for group, num in sizes.items()], SHOWN)
     texts = [f"{counted(len(sizes), 'group')}: {names}"] if sizes else []
     if rest := len(videos) - sizes.total():
         texts.append(counted(rest, "video without a group", "videos without a group"))
@@ -496,20 +494,12 @@ def name_lines(videos: Sequence[OwnVideo], root: Path) -> list[str]:
     """Say which groups there are. If there are none, say what the names tell of groups."""
     if any(video.group for video in videos):
         return [groups_text(videos)]
-    lines = [
-        "warning: no groups. If some videos show the same person or recording, the accuracy is too good."
-    ]
+    warning = (
+        "no groups. If some videos show the same person or recording, the accuracy is too good."
+    )
+    lines = [f"warning: {warning}"]
     if all(video.is_val is not None for video in videos):
         return lines
-    total = Counter(video.class_name for video in videos)
-    names = {text_and_number(video): video.class_name for video in videos}
-    followed = Counter(
-        kind for (text, number), kind in names.items() if (text, number + 1) in names
-    )
-    if numbered := sorted(kind for kind, num in followed.items() if 2 * num >= total[kind]):
-        lines.append(
-            f"The names of {listed(numbered)} are numbered: neighbours may be pieces of one recording."
-        )
     for regex, size in PROPOSALS:
         with suppress(InputError):
             grouped = with_groups(videos, root, regex, size)
@@ -550,21 +540,17 @@ def classes_of(
     videos: Sequence[OwnVideo], file: Path | None
 ) -> tuple[Sequence[str], dict[str, int]]:
     """Return the names of the classes in order, and the number of each class. Raises InputError."""
-    order = sorted({video.class_name for video in videos})
+    order = sorted(class_names(videos))
     are_numbers = all(re.fullmatch(r"[0-9]{1,9}", name) for name in order)
     order = sorted(order, key=int) if are_numbers else order
     if len(order) < 2:
-        raise InputError(
-            [f"there are usable videos of {listed(order)} alone: two classes are needed"]
-        )
+        raise InputError([f"two classes are needed, and all usable videos are of {listed(order)}"])
     if file is None:
         names = [f"class {name}" for name in order] if are_numbers else order
         return names, {name: number for number, name in enumerate(order)}
     names = [*read_class_names(file)]
     if not are_numbers or int(order[-1]) >= len(names):
-        raise InputError(
-            [f"--classes {file} names {len(names)} classes, and a label is {order[-1]}"]
-        )
+        raise InputError([f"--classes {file}: {len(names)} classes, and a label is {order[-1]}"])
     return names, {name: int(name) for name in order}
 
 
@@ -580,9 +566,7 @@ def split(
         problems.append(f"all videos are of one group: {groups_text(videos)}")
     if not train or not val:
         problems.append(f"{len(train)} usable training videos and {len(val)} for validation")
-    if untrained := sorted(
-        {video.class_name for video in val} - {video.class_name for video in train}
-    ):
+    if untrained := sorted(class_names(val) - class_names(train)):
         problems.append(f"validation has classes without a training video: {listed(untrained)}")
     raise_problems(problems)
     return train, val
@@ -638,16 +622,12 @@ def split_videos(
 def group_lines(train: Sequence[OwnVideo], val: Sequence[OwnVideo]) -> list[str]:
     """Write how the lists are split by groups, in lines."""
     groups = [{video.group for video in videos if video.group} for videos in (train, val)]
-    lines = [
-        f"Split by group: {len(groups[0])} in training, {len(groups[1])} in validation: "
-        f"{listed(sorted(groups[1]))}."
-    ]
+    names, num = listed(sorted(groups[1])), len(groups[0])
+    lines = [f"Split by group: {num} in training, {len(groups[1])} in validation: {names}."]
     if both := groups[0] & groups[1]:
         lines.append(f"warning: in both lists, so the accuracy is too good: {listed(sorted(both))}")
     if len({video.unit for video in val}) < FEW_GROUPS:
-        lines.append(
-            f"warning: fewer than {FEW_GROUPS} groups are in validation; a larger --val-share takes more."
-        )
+        lines.append(f"warning: fewer than {FEW_GROUPS} groups are in validation: see --val-share")
     return lines
 
 
@@ -667,10 +647,9 @@ def alike_lines(
             examples.append(f"{root.name(video.path)} and {root.name(other.path)}")
     if not examples:
         return []
-    return [
-        f"warning: {counted(len(examples), 'validation video has', 'validation videos have')} nearly the same "
-        f"background as a training video. Are they of one recording? {listed(examples, SHOWN_PAIRS, '; ')}"
-    ]
+    num = counted(len(examples), "validation video has", "validation videos have")
+    shows = f"{num} nearly the same background as a training video"
+    return [f"warning: {shows}. Are they of one recording? {listed(examples, SHOWN, '; ')}"]
 
 
 def list_text(root: Path, videos: Sequence[OwnVideo], labels: dict[str, int]) -> str:
@@ -685,13 +664,6 @@ def list_text(root: Path, videos: Sequence[OwnVideo], labels: dict[str, int]) ->
     for video in videos:
         table.writerow((names.name(video.path), *(video.part or ()), labels[video.class_name]))
     return file.getvalue()
-
-
-def check_of(video: OwnVideo, check: VideoCheck) -> VideoCheck:
-    """Return what was seen of a video. For a stretch, the length is its own."""
-    if video.part is None:
-        return check
-    return replace(check, duration_seconds=video.part[1] - video.part[0])
 
 
 def recipe_keys(
@@ -823,17 +795,17 @@ def study_text(project: Path, long: Schedule, num_val: int, groups: Sequence[str
     # Two points, or two videos if these are more.
     margin = max(2.0, math.ceil(20 * points) / 10)
     classes = json.dumps(str((project / "classes.txt").absolute()), ensure_ascii=False)
-    is_short = has_few_steps(long)
-    claim = [
-        f"# The claim: long is not worse than the baseline by more than {counted(margin, 'point')}.",
-        f"# Change it before the first run, not after. A validation video is {points:.2g} points.",
-    ]
     rows = ["rows: [baseline, long]", "equal_flops: [long]"]
+    why = [
+        f"The claim: long is not worse than the baseline by more than {counted(margin, 'point')}.",
+        f"Change it before the first run, not after. A validation video is {points:.2g} points.",
+    ]
+    if has_few_steps(long):
+        rows, why = ["rows: [baseline]"], few_steps_lines(long)
     text = [
-        *([f"# {line}" for line in few_steps_lines(long)] if is_short else claim),
-        *(f"# {line}" for line in groups),
+        *(f"# {line}" for line in (*why, *groups)),
         f"# python tools/study.py {shlex.quote(short_path(project))}",
-        *(["rows: [baseline]"] if is_short else rows),
+        *rows,
         "seeds: 3  # the page says how many seeds would decide",
         f"margin: {margin:g}",
         "controls: [repeated]  # the baseline on one repeated frame: does motion matter here?",
@@ -868,10 +840,7 @@ def class_table(train: Sequence[OwnVideo], val: Sequence[OwnVideo], names: dict[
 
 
 def advice_lines(
-    project: Path,
-    options: argparse.Namespace,
-    checks: Sequence[VideoCheck],
-    videos: Sequence[OwnVideo],
+    project: Path, has_store: bool, checks: Sequence[VideoCheck], videos: Sequence[OwnVideo]
 ) -> list[str]:
     """Say what the project makes of the pictures and of classes of different size."""
     cfg = load_config(project / "baseline.yaml")
@@ -879,54 +848,44 @@ def advice_lines(
     shrinks = side / median(cfg.DATA.TRAIN_JITTER_SCALES)
     lines = []
     if shrinks >= SHRINKS:
-        lines.append(
-            f"Training shrinks the pictures {shrinks:.1f} times: an object of {10 * shrinks:.0f} pixels has 10. "
-            "--crop takes larger clips."
-        )
-    if shrinks > STORE_PAYS and not options.store:
-        lines.append(
-            "Decoding them may be slower than training: --again --store reads small copies."
-        )
+        lines.append(f"Training shrinks the pictures {shrinks:.1f} times: see --crop.")
+    if shrinks > STORE_PAYS and not has_store:
+        lines.append("Decoding may be slower than training: --again --store reads small copies.")
     sizes = Counter(video.class_name for video in videos).most_common()
     (largest, most), (smallest, fewest) = sizes[0], sizes[-1]
     if most >= UNEVEN * fewest:
-        lines.append(
-            f"{largest} has {most / fewest:.1f} times the videos of {smallest}: SOLVER.CLASS_WEIGHTS loss or "
-            "sampling in baseline.yaml balances them."
-        )
+        times = f"{most / fewest:.1f} times the videos of {smallest}"
+        lines.append(f"{largest} has {times}: SOLVER.CLASS_WEIGHTS in baseline.yaml balances them.")
     if cfg.TRAIN.NUM_THREADS == 1:
-        lines.append(
-            "Other programs keep the cores busy, so baseline.yaml has TRAIN.NUM_THREADS 1. On a quiet machine set "
-            "it to 0: all cores."
-        )
+        why = "since other programs keep the cores busy; 0 takes all cores"
+        lines.append(f"baseline.yaml has TRAIN.NUM_THREADS 1, {why}.")
     return lines
 
 
 def next_lines(project: Path, long: Schedule, has_store: bool) -> str:
     """Say what was written, what our studies advise, and the next commands."""
     folder = shlex.quote(short_path(project))
-    make_store = (
-        f"  python tools/prepare_data.py --cfg {folder}/baseline.yaml --store {folder}/store"
-    )
     trained = f"{folder}/runs/baseline/seed0"
-    doctor = (
-        f"  python tools/doctor.py --cfg {folder}/long.yaml --run {trained}    # does long pay?"
-    )
-    return "\n".join(
-        [
-            f"{project} is written: two lists, classes.txt, baseline.yaml, long.yaml and study.yaml",
-            f"The baseline takes {long.baseline_steps:,} steps, long {long.total_steps:,} with "
-            f"{long.flop_saving:.2f} times fewer FLOPs. It may cost accuracy: train the baseline first.",
-            *(few_steps_lines(long) if has_few_steps(long) else ()),
-            "Next:",
-            *((f"{make_store}    # small copies",) if has_store else ()),
-            f"  {run_command(project / 'baseline.yaml', SMOKE)} --smoke    # a few steps: does it run?",
-            f"  {run_command(project / 'baseline.yaml')}    # the baseline alone",
-            f"  python tools/study.py {folder}    # trains all of study.yaml, and writes {folder}/README.md",
-            *(() if has_few_steps(long) else (doctor,)),
-            f"  python tools/predict.py a_video.mp4 --run {trained}",
-        ]
-    )
+    baseline = project / "baseline.yaml"
+    lines = [
+        f"{project} is written: two lists, classes.txt, baseline.yaml, long.yaml and study.yaml",
+        f"The baseline takes {long.baseline_steps:,} steps, long {long.total_steps:,} with "
+        f"{long.flop_saving:.2f} times fewer FLOPs. It may cost accuracy: train the baseline first.",
+        *(few_steps_lines(long) if has_few_steps(long) else ()),
+        "Next:",
+    ]
+    if has_store:
+        store = f"--cfg {folder}/baseline.yaml --store {folder}/store"
+        lines.append(f"  python tools/prepare_data.py {store}    # small copies")
+    lines += [
+        f"  {run_command(baseline, SMOKE)} --smoke    # a few steps: does it run?",
+        f"  {run_command(baseline)}    # the baseline alone",
+        f"  python tools/study.py {folder}    # trains all of study.yaml, and writes {folder}/README.md",
+    ]
+    if not has_few_steps(long):
+        doctor = f"--cfg {folder}/long.yaml --run {trained}"
+        lines.append(f"  python tools/doctor.py {doctor}    # does long pay?")
+    return "\n".join([*lines, f"  python tools/predict.py a_video.mp4 --run {trained}"])
 
 
 if __name__ == "__main__":

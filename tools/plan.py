@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +28,13 @@ import torch
 
 from mgexp.config.keys import Config
 from mgexp.config.load import experiment_name, read_config
-from mgexp.data.loader import worker_count
 from mgexp.dist import device_of, device_problems
 from mgexp.errors import InputError, collected, raise_problems
 from mgexp.multigrid.schedule import Schedule
 from mgexp.options import ToolParser, add_import_option, run_tool, say, too_small, without_folder
 from mgexp.plan.measure import Measurement, build_checked_schedule, build_measurement
-from mgexp.plan.predict import Resources, RowPrediction, predict
-from mgexp.run.environment import describe, num_cores
+from mgexp.plan.predict import RowPrediction, build_resources, predict
+from mgexp.run.environment import describe
 from mgexp.run.files import write_json
 from mgexp.text import aligned, duration
 from mgexp.train.precision import resolve_precision
@@ -45,29 +44,14 @@ ROWS = ("baseline", "short", "long", "long_short")
 PLAN_VERSION = 2
 
 
-@dataclass(frozen=True)
-class Row:
-    """A row with its schedule for ``num_gpus`` processes."""
-
-    name: str
-    cfg: Config
-    schedule: Schedule
-    num_gpus: int
-
-
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
     parser = ToolParser(__doc__, "(--cfg YAML | --rows YAML ...) [options] [KEY VALUE ...]")
     add = parser.add_argument
     rows = parser.add_mutually_exclusive_group(required=True)
     rows.add_argument("--cfg", type=Path, help="YAML of a row, in experiments/")
-    rows.add_argument(
-        "--rows",
-        nargs="+",
-        type=Path,
-        metavar="YAML",
-        help=f"rows (default: {', '.join(ROWS)} beside --cfg)",
-    )
+    text = f"rows (default: {', '.join(ROWS)} beside --cfg)"
+    rows.add_argument("--rows", nargs="+", type=Path, metavar="YAML", help=text)
     add_import_option(parser)
     add("--num-gpus", type=int, default=1, metavar="N", help="processes (default: 1)")
     add("--steps", type=int, default=5, metavar="N", help="timed steps of a shape (default: 5)")
@@ -80,12 +64,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def main(arguments: list[str]) -> int:
     """Measure, predict and print."""
     options = parse(arguments)
-    rows = read_rows(options)
     measured, predictions = {}, {}
-    for row in rows:
-        say(f"measuring {row.name}")
-        measured[row.name] = build_measurement(row.cfg, row.schedule, options.steps)
-        predictions[row.name] = predict_row(row, measured[row.name])
+    for name, (cfg, schedule) in read_rows(options).items():
+        say(f"measuring {name}")
+        measured[name] = build_measurement(cfg, schedule, options.steps)
+        steps, clips = measured[name].steps, measured[name].clips
+        resources = build_resources(cfg, options.num_gpus)
+        predictions[name] = predict(schedule, steps, clips, resources, options.num_gpus)
     plan = {
         "version": PLAN_VERSION,
         "num_gpus": options.num_gpus,
@@ -98,8 +83,8 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def read_rows(options: argparse.Namespace) -> list[Row]:
-    """Read --rows, or --cfg and the usual rows beside it. Raises InputError with all problems."""
+def read_rows(options: argparse.Namespace) -> dict[str, tuple[Config, Schedule]]:
+    """Read --rows, or --cfg and the usual rows beside it, by name. Raises InputError with all problems."""
     raise_problems(
         [
             *too_small({"--num-gpus": options.num_gpus, "--steps": options.steps}),
@@ -112,17 +97,17 @@ def read_rows(options: argparse.Namespace) -> list[Row]:
         paths = [path for path in beside if path.is_file()]
         if options.cfg.resolve() not in [path.resolve() for path in paths]:
             paths.append(options.cfg)
-    rows, problems = [], []
+    rows, problems = {}, []
     for path in paths:
         try:
-            rows.append(read_row(path, options))
+            rows[experiment_name(path)] = read_row(path, options)
         except InputError as error:
             problems += [f"{path}: {problem}" for problem in error.problems]
     raise_problems(problems)
     return rows
 
 
-def read_row(path: Path, options: argparse.Namespace) -> Row:
+def read_row(path: Path, options: argparse.Namespace) -> tuple[Config, Schedule]:
     """Read one row, and check that this machine can measure it. Raises InputError with all problems."""
     cfg, problems = read_config(path, options.overrides)
     problems += device_problems(cfg.DEVICE, torch.cuda.device_count())
@@ -132,18 +117,7 @@ def read_row(path: Path, options: argparse.Namespace) -> Row:
         resolve_precision(cfg.TRAIN.PRECISION, device_of(cfg.DEVICE))
     raise_problems(problems)
     num_videos, problems = build_num_videos(cfg, None)
-    schedule = build_checked_schedule(cfg, problems, num_videos, options.num_gpus)
-    return Row(experiment_name(path), cfg, schedule, options.num_gpus)
-
-
-def predict_row(row: Row, measurement: Measurement) -> RowPrediction:
-    """Predict a row from its measurement. The processes share the cores of this machine."""
-    cores = max(1, num_cores() // row.num_gpus)
-    workers = worker_count(row.cfg.DATA_LOADER.NUM_WORKERS, row.num_gpus)
-    # On a CPU, a step keeps as many cores busy as it has threads.
-    busy = min(cores, torch.get_num_threads()) if device_of(row.cfg.DEVICE).type == "cpu" else 0
-    resources = Resources(workers, cores, busy)
-    return predict(row.schedule, measurement.steps, measurement.clips, resources, row.num_gpus)
+    return cfg, build_checked_schedule(cfg, problems, num_videos, options.num_gpus)
 
 
 def report(rows: Mapping[str, RowPrediction], measured: Mapping[str, Measurement]) -> str:

@@ -18,7 +18,7 @@ import argparse
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -51,7 +51,8 @@ from mgexp.options import (
     without_folder,
 )
 from mgexp.results.comparison import grouped_interval, wilson_interval
-from mgexp.results.runs import group_numbers, read_groups
+from mgexp.results.runs import group_numbers
+from mgexp.results.store import read_groups
 from mgexp.run.confusion import Confusion, count_confusions, name_of
 from mgexp.run.files import atomic_file, write_rows
 from mgexp.run.folder import RunDir
@@ -59,7 +60,7 @@ from mgexp.run.log import progress_bar
 from mgexp.stop import Interrupted, StopRequest
 from mgexp.text import aligned, counted
 from mgexp.train.faults import explanation
-from mgexp.train.predict import Prediction, Predictor, build_predictor, load_run, read_names
+from mgexp.train.predict import Prediction, build_predictor, load_run, read_names
 from mgexp.train.setup import list_problems
 from mgexp.train.task import Task, build_task, metrics_text
 from mgexp.video.frame_folder import FilesAndFolders, images_of, is_image
@@ -77,9 +78,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """Parse the command line."""
     parser = ToolParser(__doc__)
     add = parser.add_argument
-    text = (
-        "video files, and folders of them; with --list, KEY VALUE pairs such as DATA.FORMAT ucf101"
-    )
+    text = "videos, and folders of them; with --list, KEY VALUE pairs such as DATA.FORMAT ucf101"
     add("videos", nargs="*", metavar="VIDEO", help=text)
     text = "score this list of videos with labels, of DATA.FORMAT, relative to DATA.PATH_PREFIX"
     add("--list", metavar="FILE", help=text)
@@ -92,11 +91,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add_import_option(parser)
     text = "predict each stretch of SECONDS of the videos by a clip from its middle"
     add("--every", type=float, metavar="SECONDS", help=text)
-    add(
-        "--classes",
-        type=Path,
-        help="names of the classes, as DATA.CLASSES takes (default: those of the run)",
-    )
+    text = "names of the classes, as DATA.CLASSES takes (default: those of the run)"
+    add("--classes", type=Path, help=text)
     text = f"classes shown (default: {NUM_BEST}, or all if fewer; 1 with --list and --every)"
     add("--top", type=int, metavar="N", help=text)
     add("--csv", type=Path, metavar="FILE", help="write a line for each video and class")
@@ -207,22 +203,6 @@ def video_records(options: argparse.Namespace, opener: Opener, problems: list[st
     return [VideoRecord(video, NO_LABEL) for video in videos]
 
 
-def build_predictions(
-    cfg: Config,
-    predictor: Predictor,
-    records: Sequence[Record],
-    device: torch.device,
-    is_full: bool,
-    opener: Opener,
-) -> Iterator[Prediction]:
-    """Predict the videos in all views of the full protocol, or in one centre view, one after the other."""
-    # NUM_WORKERS may still be auto in its YAML.
-    workers = min(worker_count(cfg.DATA_LOADER.NUM_WORKERS), len(records))
-    cfg = replace(cfg, DATA_LOADER=replace(cfg.DATA_LOADER, NUM_WORKERS=workers))
-    views = build_view_loader(cfg, records, is_full, device, Processes(), opener)
-    return predictor.predict(records, views)
-
-
 def read_configuration(options: argparse.Namespace) -> tuple[RunDir | None, Config]:
     """Return the folder of --run, if it is given, and the configuration. Raises InputError."""
     pairs = ["DATA.VAL_LIST", options.list, *options.videos] if options.list else []
@@ -263,9 +243,13 @@ def predict(options: argparse.Namespace, stop: StopRequest) -> int:
             is_best=options.checkpoint == "best",
             with_features=options.features is not None,
         )
-        predictions = build_predictions(
-            cfg, predictor, records, device, options.every is None, opener
-        )
+        # NUM_WORKERS may still be auto in its YAML.
+        workers = min(worker_count(cfg.DATA_LOADER.NUM_WORKERS), len(records))
+        cfg = replace(cfg, DATA_LOADER=replace(cfg.DATA_LOADER, NUM_WORKERS=workers))
+        # A stretch of a video has one view: its middle.
+        is_full = options.every is None
+        views = build_view_loader(cfg, records, is_full, device, Processes(), opener)
+        predictions = predictor.predict(records, views)
         groups = read_groups(dict(flatten(cfg))) if options.list else {}
         return report(options, predictions, names, stop, len(records), predictor.task, groups)
 
@@ -302,13 +286,15 @@ def report(
     with stop.deferred():
         # An accuracy without some of the videos would be that of another list.
         is_whole = len(seen) - num_bad == total
-        score = score_of(seen, names, task, groups) if options.list and is_whole else {}
+        score, text = {}, ""
+        if options.list and is_whole:
+            score, text = score_of(seen, names, task, groups)
         if options.json:
             videos = [as_json(each, names, top, bool(options.list)) for each in seen]
             found = {**score, "videos": videos} if options.list else videos
             print(simplejson.dumps(found, indent=2), flush=True)
-        elif score:
-            print(score_text(score, task.num_classes), flush=True)
+        elif text:
+            print(text, flush=True)
         if options.csv:
             write_csv(options.csv, seen, names, top, bool(options.list))
             say(f"wrote {options.csv}")
@@ -324,43 +310,37 @@ def report(
 
 def score_of(
     predictions: Sequence[Prediction], names: Sequence[str], task: Task, groups: Mapping[str, str]
-) -> dict[str, Any]:
-    """Score a labelled list, in percent. Where a video has one class, count those of each class that are right.
+) -> tuple[dict[str, Any], str]:
+    """Score a labelled list, in percent: for programs, and as text with a table of the classes.
 
     ``groups``: path → group of each video, if they are known; the interval is then over groups.
     """
     labels = torch.tensor([each.record.target() for each in predictions], dtype=task.label_type)
     scores = torch.stack([each.probabilities for each in predictions])
-    score = {"num_videos": len(labels), "metrics": task.metrics(scores, labels)}
-    if "top1" in score["metrics"]:
-        confused = Confusion(count_confusions(labels.tolist(), scores.argmax(1).tolist()))
-        score["top1_interval"] = wilson_interval(score["metrics"]["top1"], len(labels))
-        if groups:
-            numbers = group_numbers([each.record.path for each in predictions], groups)
-            correct = (scores.argmax(1) == labels).double().numpy()
-            score["num_groups"] = max(numbers) + 1
-            score["top1_interval"] = grouped_interval(correct, numbers)
-        score["classes"] = [
-            {**asdict(each), "name": name_of(each.label, names)} for each in confused.classes
-        ]
-    return score
-
-
-def score_text(score: Mapping[str, Any], num_classes: int) -> str:
-    """Write the score of a labelled list as a line and a table of the classes."""
-    line = f"{counted(score['num_videos'], 'video')}: {metrics_text(score['metrics'], num_classes)}"
-    if "classes" not in score:
-        return line
-    low, high = score["top1_interval"]
+    metrics = task.metrics(scores, labels)
+    score: dict[str, Any] = {"num_videos": len(labels), "metrics": metrics}
+    text = f"{counted(len(labels), 'video')}: {metrics_text(metrics, task.num_classes)}"
+    # A video that has several classes is in no confusion matrix.
+    if "top1" not in metrics:
+        return score, text
+    confused = Confusion(count_confusions(labels.tolist(), scores.argmax(1).tolist()))
+    interval, over = wilson_interval(metrics["top1"], len(labels)), ""
+    if groups:
+        numbers = group_numbers([each.record.path for each in predictions], groups)
+        score["num_groups"] = max(numbers) + 1
+        over = f" over {counted(score['num_groups'], 'group')}"
+        interval = grouped_interval((scores.argmax(1) == labels).double().numpy(), numbers)
+    score["top1_interval"] = interval
     rows = [("class", "videos", "right", "accuracy")]
-    for each in score["classes"]:
-        num, right = each["num_videos"], each["num_correct"]
-        rows.append((each["name"], str(num), str(right), f"{100 * right / num:.1f} %"))
-    over = f" over {counted(score['num_groups'], 'group')}" if "num_groups" in score else ""
-    most = max(each["num_videos"] for each in score["classes"]) / score["num_videos"]
-    return (
-        f"{line}; 95 % interval of top-1{over}: {low:.2f} to {high:.2f} %\n"
-        f"always the largest class: {100 * most:.2f} %\n{aligned(rows)}"
+    score["classes"] = []
+    for each in confused.classes:
+        name, percent = name_of(each.label, names), f"{each.percent:.1f} %"
+        score["classes"].append({**asdict(each), "name": name})
+        rows.append((name, str(each.num_videos), str(each.num_correct), percent))
+    low, high = interval
+    return score, (
+        f"{text}; 95 % interval of top-1{over}: {low:.2f} to {high:.2f} %\n"
+        f"always the largest class: {confused.largest_percent:.2f} %\n{aligned(rows)}"
     )
 
 

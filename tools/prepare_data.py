@@ -41,6 +41,7 @@ from mgexp.config.load import read_config
 from mgexp.data.lists import read_listing
 from mgexp.errors import InputError, listed, raise_problems
 from mgexp.options import ToolParser, add_import_option, local_folder, run_tool, say, too_small
+from mgexp.plan.doctor import nearest_existing
 from mgexp.run.environment import num_cores
 from mgexp.text import counted, escaped
 from mgexp.train.setup import build_sizes
@@ -70,47 +71,19 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--cfg", required=True, type=Path, help="YAML of a row, for its videos")
     add_import_option(parser)
     add("--store", required=True, type=local_folder, help="folder of the store (DATA.STORE)")
-    add_copy_options(parser)
-    add(
-        "--plan",
-        action="store_true",
-        help="encode a sample of 8 videos, and predict disk space and time of the store",
-    )
-    add("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys")
-    return parser.parse_with_pairs(arguments)  # fmt: skip
-
-
-def add_copy_options(parser: ToolParser) -> None:
-    """Add the options that say which copies the store gets, and how they are made."""
-    add = parser.add_argument
-    add(
-        "--short-sides",
-        type=int,
-        nargs="+",
-        metavar="PIXELS",
-        help="short side of each copy in pixels, even numbers (default: those that the clips of the row are read "
-        "from)",
-    )
+    text = "short side of each copy, even numbers (default: those that the clips of the row are read from)"
+    add("--short-sides", type=int, nargs="+", metavar="PIXELS", help=text)
+    text = "encode a sample of 8 videos, and predict disk space and time of the store"
+    add("--plan", action="store_true", help=text)
     rare = parser.add_argument_group("encoding the copies").add_argument
-    rare(
-        "--quantizer",
-        type=int,
-        default=DEFAULT_QUANTIZER,
-        help=f"quality of MPEG-2, from 1 (best) to 31 (smallest files); default: {DEFAULT_QUANTIZER}",
-    )
-    rare(
-        "--processes",
-        type=int,
-        default=num_cores(),
-        help="videos encoded at the same time (default: one for each core)",
-    )
-    rare(
-        "--time-limit",
-        type=seconds,
-        default=LIMIT_SECONDS,
-        metavar="SECONDS",
-        help="give a video up that takes longer; 0 for no limit (default: 3,600)",
-    )
+    text = f"quality of MPEG-2, from 1 (best) to 31 (smallest files); default: {DEFAULT_QUANTIZER}"
+    rare("--quantizer", type=int, default=DEFAULT_QUANTIZER, help=text)
+    text = "videos encoded at the same time (default: one for each core)"
+    rare("--processes", type=int, default=num_cores(), help=text)
+    text = "give a video up that takes longer; 0 for no limit (default: 3,600)"
+    rare("--time-limit", type=seconds, default=LIMIT_SECONDS, metavar="SECONDS", help=text)
+    add("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys")
+    return parser.parse_with_pairs(arguments)
 
 
 def seconds(text: str) -> float:
@@ -178,29 +151,18 @@ def store_levels(cfg: Config) -> tuple[int, ...]:
 
 def summary(store: Path, filled: Filled) -> str:
     """Say how many videos were copied and kept, and list every video that lacks a copy."""
-    lines = [
-        f"{store}: {counted(filled.num_copied, 'video')} copied, {filled.num_kept} kept, "
-        f"{len(filled.failures)} lacking a copy"
-    ]
-    return "\n".join(
-        [*lines, *(f"  {path}: {escaped(reason)}" for path, reason in filled.failures)]
-    )
+    copied = f"{counted(filled.num_copied, 'video')} copied, {filled.num_kept} kept"
+    lines = [f"{store}: {copied}, {len(filled.failures)} lacking a copy"]
+    lines += [f"  {path}: {escaped(reason)}" for path, reason in filled.failures]
+    return "\n".join(lines)
 
 
 def plan(options: argparse.Namespace, names: Sequence[str], order: Order) -> str:
     """Return the table of --plan for the videos ``names``, and what could not be copied."""
     sample = sample_store(order, names)
-    table = disk_table(order, names, sample, options.processes, free_bytes(options.store))
+    free_bytes = shutil.disk_usage(nearest_existing(options.store)).free
+    table = disk_table(order, names, sample, options.processes, free_bytes)
     return "\n".join(text for text in (table, failures(sample)) if text)
-
-
-def free_bytes(store: Path) -> int:
-    """Return the free bytes of the disk on which the store will be."""
-    # The folder may not exist yet. Then the nearest existing folder above it is on the same disk.
-    there = next(
-        folder for folder in (store.absolute(), *store.absolute().parents) if folder.exists()
-    )
-    return shutil.disk_usage(there).free
 
 
 def failures(sample: Sample) -> str:

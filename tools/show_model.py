@@ -38,15 +38,13 @@ from mgexp.text import aligned
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Parse the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
     parser = ToolParser(__doc__, "--cfg YAML [options] [KEY VALUE ...]")
-    parser.add_argument("--cfg", required=True, type=Path, help="YAML of a row, in experiments/")
+    add = parser.add_argument
+    add("--cfg", required=True, type=Path, help="YAML of a row, in experiments/")
     add_import_option(parser)
-    parser.add_argument(
-        "--check",
-        action="store_true",
-        help="check the model at every shape; takes seconds to minutes",
-    )
-    parser.add_argument("--json", action="store_true", help="for programs")
-    parser.add_argument("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys")
+    text = "check the model at every shape; takes seconds to minutes"
+    add("--check", action="store_true", help=text)
+    add("--json", action="store_true", help="for programs")
+    add("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys")
     return parser.parse_intermixed_args(arguments)
 
 
@@ -80,14 +78,9 @@ def check_table(name: str, checks: Sequence[ShapeCheck]) -> str:
     rows = [("shape", "attention layers", "positions", "away", "verdict")]
     for one in checks:
         kinds = [kind for kind in dict.fromkeys(one.positions) if kind != "none"]
-        positions = " and ".join(kinds) or "none"
-        row = (
-            f"{one.frames} x {one.crop}²",
-            f"{len(one.positions)}",
-            positions,
-            f"{one.deviation:.0%}",
-        )
-        rows.append((*row, "WRONG" if one.problem else "right"))
+        shape, layers = f"{one.frames} x {one.crop}²", f"{len(one.positions)}"
+        verdict = "WRONG" if one.problem else "right"
+        rows.append((shape, layers, " and ".join(kinds) or "none", f"{one.deviation:.0%}", verdict))
     legend = "away: of relative positions, what distance does not explain; of absolute ones, 1 - correlation"
     problems = [f"{one.frames} x {one.crop}²: {one.problem}" for one in checks if one.problem]
     return "\n".join([name, "", aligned(rows), "", *problems, legend])

@@ -67,8 +67,7 @@ from mgexp.results.study_state import (
     few_steps_text,
     new_budgets,
     seconds_of,
-    status_table,
-    unfinished_lines,
+    status_text,
     verdict_table,
 )
 from mgexp.run.files import atomic_write_text, lock_file, short_path, understanding
@@ -86,35 +85,23 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add = parser.add_argument
     add_import_option(parser)
     add("folder", type=Path, metavar="FOLDER", help="folder of rows with a study.yaml")
-    add(
-        "--launcher",
-        choices=("local", "slurm"),
-        default="local",
-        help="local: one run after another on this machine (default); slurm: submit all runs, and return",
+    text = (
+        "local: one run after another on this machine (default); slurm: submit all runs, and return"
     )
-    add(
-        "--minutes",
-        type=float,
-        metavar="M",
-        help="start no run that would end later than in M minutes (the time of the first run is unknown)",
+    add("--launcher", choices=("local", "slurm"), default="local", help=text)
+    text = (
+        "start no run that would end later than in M minutes (the time of the first run is unknown)"
     )
+    add("--minutes", type=float, metavar="M", help=text)
     instead = parser.add_mutually_exclusive_group().add_argument
-    instead(
-        "--only-page", action="store_true", help="train nothing, and write the page and its figures"
-    )
-    instead(
-        "--status",
-        action="store_true",
-        help="train and write nothing, and print how far each run is, and how much is left",
-    )
+    text = "train nothing, and write the page and its figures"
+    instead("--only-page", action="store_true", help=text)
+    text = "train and write nothing, and print how far each run is, and how much is left"
+    instead("--status", action="store_true", help=text)
     add("--parallel", type=int, metavar="N", help="runs at a time on Slurm (default: all)")
     add_resource_arguments(parser)
-    add(
-        "overrides",
-        nargs="*",
-        metavar="KEY VALUE",
-        help="keys of all runs that cannot change a result, such as DATA.PATH_PREFIX",
-    )
+    text = "keys of all runs that cannot change a result, such as DATA.PATH_PREFIX"
+    add("overrides", nargs="*", metavar="KEY VALUE", help=text)
     return parser.parse_intermixed_args(arguments)
 
 
@@ -146,7 +133,7 @@ def run(options: argparse.Namespace) -> int:
     board = Board(read_study(options.folder), tuple(options.overrides))
     board.check_overrides()
     if options.status:
-        print(board.status())
+        print(status_text(board.gathered, board.left(), board.run_dirs))
         board.check(trains=True)
         return 0
     board.place.mkdir(parents=True, exist_ok=True)
@@ -176,35 +163,25 @@ class Board:
     """What is done of a study, and where its runs are."""
 
     def __init__(self, study: Study, overrides: tuple[str, ...] = ()) -> None:
-        self.study = study
-        self.overrides = overrides
+        self.study, self.overrides = study, overrides
+        folder = study.folder.resolve()
+        self.is_ours = folder.is_relative_to(EXPERIMENTS)
+        # The name of a folder outside experiments/ may not be unique, so its runs are inside it. Slurm gets a
+        # folder that is not that of a sweep of the same rows.
+        if self.is_ours:
+            name = folder.relative_to(EXPERIMENTS).as_posix()
+            self.where = f"experiments/{name}"
+            self.place, self.sweep_dir = Path(RUNS, name), SweepDir(Path(RUNS, "studies", name))
+        else:
+            self.where = short_path(study.folder)
+            self.place = study.folder / RUNS
+            self.sweep_dir = SweepDir(self.place / "sweeps")
         self.gathered: StudyRuns = gather_runs(study, self.run_dirs)
         self.few_steps = few_steps_text(study)
 
-    @property
-    def root(self) -> Path | None:
-        """The folder experiments/ of this repository, or None if the study lies elsewhere."""
-        return EXPERIMENTS if self.study.folder.resolve().is_relative_to(EXPERIMENTS) else None
-
-    @property
-    def name(self) -> str:
-        """The path of the study below experiments/, or the name of its folder."""
-        folder = self.study.folder.resolve()
-        return folder.relative_to(self.root).as_posix() if self.root else folder.name
-
-    @property
-    def place(self) -> Path:
-        """The folder of the study's runs. The name of a folder outside experiments/ may not be unique."""
-        return Path(RUNS, self.name) if self.root else self.study.folder / RUNS
-
-    @property
-    def sweep_dir(self) -> SweepDir:
-        """The folder of the runs that Slurm got. It is not that of a sweep of the same rows."""
-        return SweepDir(Path(RUNS, "studies", self.name) if self.root else self.place / "sweeps")
-
     def run_dir(self, row: str, seed: int) -> RunDir:
         """Return the folder of a run on this machine."""
-        if self.root:
+        if self.is_ours:
             return default_run_dir(experiment_name(self.study.yamls[row]), seed, is_smoke=False)
         return RunDir(self.place / row / f"seed{seed}")
 
@@ -277,12 +254,6 @@ class Board:
         """List the tasks that are not done."""
         return [task for task in self.study.tasks if not self.is_done(task)]
 
-    def status(self) -> str:
-        """Write what is done of each row, how far unfinished runs are, and the time left."""
-        left = self.left()
-        lines = [status_table(self.gathered), *unfinished_lines(left, self.run_dirs)]
-        return "\n".join([*lines, describe_left(self.gathered, left)])
-
     # --- what is written
 
     def update(self) -> None:
@@ -305,8 +276,8 @@ class Board:
         classes = Path(study.classes)
         names = read_class_names(classes) if study.classes and classes.exists() else ()
         self.gathered = store_gathered(gather_runs(study, self.run_dirs), names)
-        if self.root:
-            export_results(ExperimentsDir(self.root))
+        if self.is_ours:
+            export_results(ExperimentsDir(EXPERIMENTS))
         place = RunsDir(study.folder)
         if with_figures:
             pictures = draw(self.gathered)
@@ -316,15 +287,14 @@ class Board:
             pictures = drawn_before(study.folder, self.gathered.comparison, study.margin)
         with understanding(place.prose_md):
             prose = place.prose_md.read_text(encoding="utf-8") if place.prose_md.exists() else ""
-        where = f"experiments/{self.name}" if self.root else short_path(study.folder)
         files = (word for one in imported() for word in ("--import", short_path(one.path)))
-        command = shlex.join(["python", "tools/study.py", where, *files, *self.overrides])
+        command = shlex.join(["python", "tools/study.py", self.where, *files, *self.overrides])
         folds = load_config(study.yamls[study.baseline]).DATA.NUM_FOLDS
         page = render_study(self.gathered, pictures, prose, command, folds, self.few_steps)
         atomic_write_text(place.readme_md, page)
-        if self.root:
+        if self.is_ours:
             # After README.md, because the tables link to it.
-            write_page(ExperimentsDir(self.root))
+            write_page(ExperimentsDir(EXPERIMENTS))
         return self.gathered
 
 

@@ -87,9 +87,7 @@ def draw_figures(
 
     ``pairs`` and ``margin`` are those of a study, see `draw_speed_up`.
     """
-    if pairs is None:
-        pairs = [comparison.pair(row) for row in comparison.compared]
-    pairs = [pair for pair in pairs if pair.runs]
+    pairs = [pair for pair in (comparison.pairs if pairs is None else pairs) if pair.runs]
     figures = {}
     if comparison.finished:
         figures["accuracy"] = draw_accuracy(comparison)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
@@ -170,7 +169,7 @@ def draw_speed_up(
     With ``margin``, a dashed line shows how many points a row may lose.
     """
     styles = row_styles([row.name for row in comparison.rows])
-    pairs = [comparison.pair(row) for row in comparison.compared] if pairs is None else pairs
+    pairs = comparison.pairs if pairs is None else pairs
     over_time, over_flops, handles = [], [], []
     for pair in pairs:
         style, points, flops = styles[pair.own.name], pair.difference, pair.flop_saving
@@ -377,25 +376,18 @@ WORDS_ROOM = 1.4
 """The width of a panel divided by the longest bar. The room beside the bar is for its words."""
 
 
-class Part(NamedTuple):
-    """A part of a program's seconds. The parts add up to the whole program."""
-
-    name: str
-    colour: str
-    seconds: Callable[[Run], float]
-
-
-# The parts that the training clock counts are coloured, and the rest of the program is grey. No row of the paper
-# has one of these colours, so that nobody takes a part for a row.
-PARTS = (
-    Part("training steps", "#56B4E9", lambda run: run.steady_seconds - run.input_wait_seconds),
-    Part("waiting for input", "#CC79A7", lambda run: run.input_wait_seconds),
-    Part("first use of a shape", "#009E73", lambda run: run.shape_warmup_seconds),
-    Part("evaluation", "#707070", lambda run: run.evaluate_seconds),
-    Part("precise BN", "#9A9A9A", lambda run: run.precise_bn_seconds),
-    Part("checkpoints", "#404040", lambda run: run.checkpoint_seconds),
-    Part("start-up and the rest", "#C8C8C8", lambda run: run.rest_seconds),
-)
+# The colour of each part of a program's seconds, and how many a run has. All parts together are the program. Those
+# that the training clock counts are coloured, and the others are grey. No row of the paper has one of these
+# colours, so that nobody takes a part for a row.
+PARTS: dict[str, tuple[str, Callable[[Run], float]]] = {
+    "training steps": ("#56B4E9", lambda run: run.steady_seconds - run.input_wait_seconds),
+    "waiting for input": ("#CC79A7", lambda run: run.input_wait_seconds),
+    "first use of a shape": ("#009E73", lambda run: run.shape_warmup_seconds),
+    "evaluation": ("#707070", lambda run: run.evaluate_seconds),
+    "precise BN": ("#9A9A9A", lambda run: run.precise_bn_seconds),
+    "checkpoints": ("#404040", lambda run: run.checkpoint_seconds),
+    "start-up and the rest": ("#C8C8C8", lambda run: run.rest_seconds),
+}
 
 
 def draw_seconds(comparison: Comparison) -> PrintFigure:
@@ -412,7 +404,7 @@ def draw_seconds(comparison: Comparison) -> PrintFigure:
         for axes in (bars, rates):
             axes.tick_params(axis="y", length=0)
             quiet_grid(axes, "x")
-        figure.add_legend([Patch(color=part.colour, label=part.name) for part in PARTS])
+        figure.add_legend([Patch(color=PARTS[name][0], label=name) for name in PARTS])
     return figure
 
 
@@ -420,9 +412,9 @@ def _draw_bars(axes: Axes, comparison: Comparison) -> None:
     """Draw the parts of each row's seconds one after another, and the range of the whole over the seeds."""
     for place, row in enumerate(comparison.finished):
         left = 0.0
-        for part in PARTS:
-            seconds = fmean(part.seconds(run) for run in row.runs.values())
-            axes.barh(place, seconds, left=left, height=0.66, color=part.colour, lw=0)
+        for colour, seconds_of in PARTS.values():
+            seconds = fmean(map(seconds_of, row.runs.values()))
+            axes.barh(place, seconds, left=left, height=0.66, color=colour, lw=0)
             left += seconds
         ends = row.each("program_seconds")
         if len(ends) > 1:

@@ -8,17 +8,15 @@ from dataclasses import replace
 import torch
 
 from mgexp.config.keys import Config
-from mgexp.data.loader import worker_count
 from mgexp.dist import device_of
 from mgexp.errors import InputError, TrainingError
 from mgexp.multigrid.schedule import Schedule, StepShape, step_counts
 from mgexp.plan.doctor import Finding
 from mgexp.plan.loading import Kind, phase_loads
 from mgexp.plan.measure import build_loading_seconds
-from mgexp.plan.predict import MeanStep, Resources
+from mgexp.plan.predict import MeanStep, Resources, build_resources
 from mgexp.plan.timing import Stopwatch, measure_steps
 from mgexp.plan.ways import TrainingStep, build_training_step
-from mgexp.run.environment import num_cores
 from mgexp.text import counted
 from mgexp.train.faults import explaining_memory
 from mgexp.train.precision import Precision
@@ -138,10 +136,7 @@ def build_loading_finding(cfg: Config, schedule: Schedule, step_seconds: float) 
         return Finding("loading", "problem", str(error))
     if seconds is None:
         return Finding("loading", "warning", "not measured: the row's videos are not here")
-    # On a CPU, a step keeps as many cores busy as it has threads.
-    busy = torch.get_num_threads() if device_of(cfg.DEVICE).type == "cpu" else 0
-    workers = worker_count(cfg.DATA_LOADER.NUM_WORKERS)
-    return loading_finding(schedule, seconds, step_seconds, Resources(workers, num_cores(), busy))
+    return loading_finding(schedule, seconds, step_seconds, build_resources(cfg))
 
 
 def loading_finding(
@@ -155,7 +150,7 @@ def loading_finding(
     step = MeanStep(step_seconds, needed, resources)
     text = (
         f"a step takes {step.seconds:.3g} s with loading and {step_seconds:.3g} s without; "
-        f"{step.cores_needed:.1f} cores would keep up, and there are {num_cores()}"
+        f"{step.cores_needed:.1f} cores would keep up, and there are {resources.num_cores}"
     )
     values = {"cores": step.cores_needed}
     if step.seconds <= KEEPS_UP * step_seconds:

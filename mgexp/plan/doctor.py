@@ -123,15 +123,18 @@ def cores_finding(others: float) -> Finding:
 
 def disk_finding(folder: Path, least_bytes: int = LITTLE_DISK_BYTES) -> Finding:
     """Judge the free room on the disk on which ``folder`` lies, or will lie."""
-    # If the folder does not exist yet, it will lie on the disk of its nearest existing parent.
-    there = folder.absolute()
-    while not there.exists():
-        there = there.parent
+    there = nearest_existing(folder)
     free = shutil.disk_usage(there).free
     if not os.access(there, os.W_OK):
         return Finding(f"disk at {folder}", "problem", f"{there} cannot be written")
     status: Status = "warning" if free < least_bytes else "OK"
     return Finding(f"disk at {folder}", status, f"{free / GIB:.1f} GiB free")
+
+
+def nearest_existing(folder: Path) -> Path:
+    """Return the folder, or the nearest one above it that exists: on its disk the folder will lie."""
+    folder = folder.absolute()
+    return folder if folder.exists() else nearest_existing(folder.parent)
 
 
 def decode_finding() -> Finding:

@@ -11,16 +11,13 @@ from dataclasses import dataclass
 
 import torch
 
-from mgexp.config.keys import Config
 from mgexp.data.clips import TrainingClips
-from mgexp.data.loader import build_training_clips
-from mgexp.data.records import Record
 from mgexp.multigrid.phases import Phase
 from mgexp.multigrid.sampler import ClipRequest
 from mgexp.multigrid.schedule import Schedule
 from mgexp.multigrid.shapes import Cycle
 from mgexp.run.log import progress_bar
-from mgexp.video.reader import Opener, VideoError
+from mgexp.video.reader import VideoError
 
 StrideRange = tuple[int, int] | None
 Kind = tuple[int, int, StrideRange]
@@ -128,16 +125,6 @@ def loader_of(clips: TrainingClips) -> Load:
             raise VideoError(clips.records[index].path, f"cannot be measured: {reason}")
 
     return load
-
-
-def build_clip_seconds(
-    cfg: Config, schedule: Schedule, records: Sequence[Record], opener: Opener
-) -> dict[Kind, float]:
-    """Time on one core a clip of each kind, as a mean over ``records``. Raises VideoError if a video fails."""
-    ways = {"": loader_of(build_training_clips(cfg, records, opener))}
-    with one_core():
-        timed = measure(ways, kinds_of(phase_loads(schedule)), len(records))
-    return {kind: value for kind, (value,) in timed[""].items()}
 
 
 @contextmanager

@@ -11,12 +11,12 @@ from mgexp.config.check import cross_problems
 from mgexp.config.keys import Config
 from mgexp.config.load import in_fold
 from mgexp.data.lists import build_list
-from mgexp.data.loader import build_opener
+from mgexp.data.loader import build_opener, build_training_clips
 from mgexp.dist import device_of
 from mgexp.errors import InputError, collected, raise_problems
 from mgexp.models.build import build_problems
 from mgexp.multigrid.schedule import Schedule, StepShape, step_counts
-from mgexp.plan.loading import Kind, build_clip_seconds
+from mgexp.plan.loading import Kind, kinds_of, loader_of, measure, one_core, phase_loads
 from mgexp.plan.timing import Step, Stopwatch, TimedSteps, measure_steps
 from mgexp.plan.ways import build_training_step
 from mgexp.run.files import is_listed
@@ -99,7 +99,10 @@ def build_loading_seconds(cfg: Config, schedule: Schedule) -> dict[Kind, float] 
     if not videos.records:
         return None
     records = evenly_spaced(videos.records, NUM_LOADED)
+    ways = {"": loader_of(build_training_clips(cfg, records, build_opener(cfg)))}
     try:
-        return build_clip_seconds(cfg, schedule, records, build_opener(cfg))
+        with one_core():
+            timed = measure(ways, kinds_of(phase_loads(schedule)), len(records))
     except VideoError as error:
         raise InputError([str(error)]) from error
+    return {kind: value for kind, (value,) in timed[""].items()}

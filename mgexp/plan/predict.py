@@ -15,9 +15,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
+
+from mgexp.config.keys import Config
+from mgexp.data.loader import worker_count
+from mgexp.dist import device_of
 from mgexp.multigrid.schedule import Schedule, StepShape, step_shape
 from mgexp.plan.loading import Kind, PhaseLoad, phase_loads
 from mgexp.plan.timing import TimedSteps
+from mgexp.run.environment import num_cores
 
 
 @dataclass(frozen=True)
@@ -27,6 +33,15 @@ class Resources:
     num_workers: int
     num_cores: int
     busy_cores: int = 0
+
+
+def build_resources(cfg: Config, num_processes: int = 1) -> Resources:
+    """Return what each of ``num_processes`` has that share the cores of this machine."""
+    cores = max(1, num_cores() // num_processes)
+    workers = worker_count(cfg.DATA_LOADER.NUM_WORKERS, num_processes)
+    # On a CPU, a step keeps as many cores busy as it has threads.
+    is_cpu = device_of(cfg.DEVICE).type == "cpu"
+    return Resources(workers, cores, min(cores, torch.get_num_threads()) if is_cpu else 0)
 
 
 @dataclass(frozen=True)

@@ -81,8 +81,3 @@ def load_schedules(
             macs.update(count_macs(channels_last(build_network(cfg)), new))
         rows.append(RowSchedule(name, schedule, macs))
     return tuple(rows)
-
-
-def load_flops(yamls: Mapping[str, Path], trained: Mapping[str, Collection[int]]) -> dict[str, int]:
-    """Count the training FLOPs of a whole run of each row whose schedule `load_schedules` knows."""
-    return {row.name: row.train_flops for row in load_schedules(yamls, trained)}

@@ -374,6 +374,11 @@ class Comparison:
     def pair(self, row: Row) -> Pair:
         return Pair(row, self.baseline)
 
+    @property
+    def pairs(self) -> tuple[Pair, ...]:
+        """The rows of `compared`, each with the baseline."""
+        return tuple(map(self.pair, self.compared))
+
     @cached_property
     def equal_flops(self) -> tuple[Pair, ...]:
         """The rows of `compared`, each with the baseline of as many FLOPs, where they share a seed."""

@@ -334,7 +334,7 @@ def render_report(
 
     A row of ``expected_rows`` that has no run is listed. ``study`` is the folder of the study with the claims.
     """
-    pairs = {row.name: comparison.pair(row) for row in comparison.compared}
+    pairs = {pair.own.name: pair for pair in comparison.pairs}
     return render_page(
         "report.md.j2",
         pictures,

@@ -1,4 +1,4 @@
-"""A finished run, read from its folder or from a line of runs.jsonl: numbers, evaluations and predictions."""
+"""A finished run: its numbers, its evaluations, and which videos it had right."""
 
 from __future__ import annotations
 
@@ -6,24 +6,16 @@ import hashlib
 import math
 import os
 import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime
 from operator import attrgetter, itemgetter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mgexp.config.check import recipe_digest
-from mgexp.config.load import file_values
-from mgexp.registry import OwnFile
-from mgexp.run.confusion import Confusion, read_confusion
-from mgexp.run.files import read_json, read_jsonl, short_path, understanding
-from mgexp.run.folder import GROUPS, METRIC_NAMES, SMOKE_GIVEN, RunDir
+from mgexp.run.confusion import Confusion
 from mgexp.run.other_programs import is_busy
-from mgexp.video.paths import Root
 
 CLOCKS = (
     *("train", "steady", "input_wait"),
@@ -234,163 +226,3 @@ COLUMNS = tuple(
     if column.default is MISSING and column.default_factory is MISSING
 )
 """The columns of results.csv, in order."""
-
-
-def _clock_fields(seconds: Mapping[str, Any]) -> dict[str, Any]:
-    return {f"{clock}_seconds": float(seconds[clock]) for clock in CLOCKS}
-
-
-# --- a line of runs.jsonl
-
-
-def run_to_line(row: str, run: Run) -> dict[str, Any]:
-    # Where no groups are known, there is no such key, as in the files of earlier versions.
-    videos = run.videos and {
-        name: value for name, value in asdict(run.videos).items() if name != "groups" or value
-    }
-    return {
-        "name": row,
-        "result": {name: getattr(run, name) for name in COLUMNS},
-        "seconds": {clock: getattr(run, f"{clock}_seconds") for clock in CLOCKS},
-        "environment": run.environment,
-        "evaluations": [asdict(evaluation) for evaluation in run.evaluations],
-        "confusion": run.confusion and asdict(run.confusion),
-        "other_cores": run.other_cores,
-        "recipe": run.recipe,
-        "videos": videos,
-    }
-
-
-def run_from_line(line: Mapping[str, Any]) -> Run:
-    confusion, videos = line["confusion"], line["videos"]
-    return Run(
-        **{**line["result"], **_clock_fields(line["seconds"])},
-        environment=line["environment"],
-        evaluations=tuple(Evaluation(**values) for values in line["evaluations"]),
-        confusion=confusion and Confusion(tuple(map(tuple, confusion["counts"]))),
-        other_cores=line["other_cores"],
-        recipe=line["recipe"],
-        videos=videos and VideoScores(**videos),
-    )
-
-
-# --- the folder of a run
-
-
-def read_run(run_dir: RunDir) -> Run:
-    """Read the folder of a finished run. Raises InputError if a file in it is not what a run writes."""
-    result = read_json(run_dir.result_json)
-    with understanding(run_dir.result_json):
-        # A run has either top-1 and top-5 or mAP, so the other metrics may be absent. All other values must exist.
-        columns = {name: result["metrics"].get(name) for name in METRIC_NAMES}
-        columns |= _clock_fields(result["seconds"])
-        columns |= {name: result[name] for name in COLUMNS if name not in columns}
-        run = Run(**columns, other_cores=result["other_cores"])
-    with understanding(run_dir.root):
-        starts, values = read_jsonl(run_dir.starts_jsonl), file_values(run_dir.config_yaml)
-        predictions = read_predictions(run_dir, run.top1)
-        return replace(
-            run,
-            is_smoke=SMOKE_GIVEN in given_keys(starts),
-            command=_command(run_dir, run.experiment, starts, values) if starts else "",
-            environment=_environment(run_dir, starts),
-            evaluations=tuple(map(_evaluation, read_jsonl(run_dir.evaluations_jsonl))),
-            confusion=read_confusion(run_dir.confusion_csv),
-            recipe=recipe_digest(values),
-            videos=pack_videos(predictions.correct, read_groups(values)) if predictions else None,
-        )
-
-
-def read_groups(values: Mapping[str, Any]) -> dict[str, str]:
-    """Read the groups of videos that tools/own_data.py writes beside its lists: absolute path → group."""
-    path = Path(values.get("DATA.VAL_LIST") or ".").parent / GROUPS
-    root = Root(Path(values.get("DATA.PATH_PREFIX") or "."))
-    groups = read_json(path) if path.is_file() else {}
-    return {os.path.join(root.folder, name): group for name, group in groups.items()}  # noqa: PTH118 (text)
-
-
-def given_keys(starts: Iterable[Mapping[str, Any]]) -> list[str]:
-    """List the keys that command lines or grids gave, with SMOKE_GIVEN for a smoke run, from starts.jsonl."""
-    return [key for start in starts for key in start.get("given", ())]
-
-
-def _command(
-    run_dir: RunDir,
-    experiment: str,
-    starts: Sequence[Mapping[str, Any]],
-    values: Mapping[str, object],
-) -> str:
-    """Return the command that trained a run with the configuration ``values``."""
-    given = given_keys(starts)
-    if "/" in experiment:
-        words = ["--cfg", f"experiments/{experiment}.yaml"]
-    else:
-        # The place of a YAML outside experiments/ is unknown. Its copy in the run folder has all keys.
-        words = ["--cfg", short_path(run_dir.config_yaml), "--output", short_path(run_dir.root)]
-    for path in OwnFile.paths_in(starts[0].get("imports") or ""):
-        words += ["--import", short_path(path)]
-    if SMOKE_GIVEN in given:
-        words.append("--smoke")
-    if "RNG_SEED" in given:
-        words += ["--seed", str(values["RNG_SEED"])]
-    for key in dict.fromkeys(given):
-        if key in values and key != "RNG_SEED":
-            words += [key, str(values[key])]
-    return shlex.join(["python", "tools/run_net.py", *words])
-
-
-def _environment(run_dir: RunDir, starts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Read the environment of all starts. A value that changed becomes "a, then b"."""
-    environment = read_json(run_dir.environment_json)
-    # A run may resume with other threads or on another machine. Then its seconds belong to no single setting. The
-    # joined text equals no value of another run, so the run is compared with none.
-    latest = dict(environment)
-    for start in starts:
-        for name, value in latest.items():
-            now = start.get(name, value)
-            if now != value:
-                environment[name], latest[name] = f"{environment[name]}, then {now}", now
-    return environment
-
-
-def _evaluation(line: Mapping[str, Any]) -> Evaluation:
-    """Take the fields of an Evaluation from a line of evaluations.jsonl, which has more fields."""
-    # `Run.score` chooses in the same way.
-    score = line["map"] if line.get("top1") is None else line["top1"]
-    names = {field.name for field in fields(Evaluation)} - {"score", "train_flops"}
-    values = {name: line[name] for name in names}
-    return Evaluation(score=score, train_flops=line.get("train_flops"), **values)
-
-
-@dataclass(frozen=True)
-class Predictions:
-    """The scores of the final evaluation: ``videos`` are absolute paths, and ``scores`` is (videos, classes)."""
-
-    videos: tuple[str, ...]
-    labels: np.ndarray[Any, np.dtype[np.int64]]
-    scores: np.ndarray[Any, np.dtype[np.float32]]
-
-    @property
-    def predicted(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """The class with the highest score of each video."""
-        classes: np.ndarray[Any, np.dtype[np.int64]] = self.scores.argmax(axis=1)
-        return classes
-
-    @property
-    def correct(self) -> list[tuple[str, bool]]:
-        return list(zip(self.videos, (self.predicted == self.labels).tolist(), strict=True))
-
-
-def read_predictions(run_dir: RunDir, top1: float | None) -> Predictions | None:
-    """Read the file with the scores that gave the final top-1. Return None without one, or with several labels."""
-    # A run may have been evaluated again with other views, so there may be several files.
-    for path in sorted(run_dir.root.glob(run_dir.scores("*_forward").name)):
-        with np.load(path, allow_pickle=False) as file:
-            videos, labels, scores = file["videos"], file["labels"], file["scores"]
-        if labels.ndim > 1:
-            return None
-        predictions = Predictions(tuple(map(str, videos)), labels, scores)
-        accuracy = 100 * (predictions.predicted == labels).mean()
-        if top1 is not None and abs(accuracy - top1) < 1e-6:
-            return predictions
-    return None

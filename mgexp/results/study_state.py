@@ -5,7 +5,7 @@ A part is a run folder, finished or not, the YAML of a shorter baseline, or the 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -16,7 +16,7 @@ from mgexp.config.study import BUDGET, Study, Task, budget_text, recipe_of, stal
 from mgexp.errors import InputError, listed
 from mgexp.launch.sweep_state import progress_of
 from mgexp.plan.advice import FEW_PHASE_STEPS, FEW_STEPS, has_few_steps
-from mgexp.plan.row_schedules import build_known_schedule, load_flops
+from mgexp.plan.row_schedules import build_known_schedule, load_schedules
 from mgexp.results.comparison import Pair, judge_margin
 from mgexp.results.render import NONE, difference_text, interval_text
 from mgexp.results.store import RESUMED_WITH_OVERRIDE, RunDirs, StudyRuns, has_override, read_stored
@@ -81,7 +81,8 @@ def new_budgets(gathered: StudyRuns) -> dict[str, str]:
     if of_flops:
         rows = [missing[name] for name in of_flops]
         yamls = {row: study.yamls[row] for row in (*rows, baseline)}
-        flops = load_flops(yamls, comparison.num_train_videos)
+        schedules = load_schedules(yamls, comparison.num_train_videos)
+        flops = {row.name: row.train_flops for row in schedules}
         if unknown := sorted(yamls.keys() - flops.keys()):
             problem = f"the FLOPs of {', '.join(unknown)} are unknown: give DATA.NUM_VIDEOS"
             raise InputError([f"{study.folder}: {problem}, or the training list"])
@@ -99,16 +100,12 @@ def new_budgets(gathered: StudyRuns) -> dict[str, str]:
     return texts
 
 
-def status_table(gathered: StudyRuns) -> str:
-    """Write how many seeds of each row are done."""
-    lines = [["row", "seeds", "done"]]
+def status_text(gathered: StudyRuns, left: Sequence[Task], run_dirs: RunDirs) -> str:
+    """Write how many seeds of each row are done, how far unfinished runs are, and what is left."""
+    rows = [["row", "seeds", "done"]]
     for row in gathered.comparison.all_rows:
-        lines.append([row.name, f"{gathered.study.num_seeds(row.name)}", f"{len(row.runs)}"])
-    return aligned(lines)
-
-
-def unfinished_lines(left: Sequence[Task], run_dirs: RunDirs) -> Iterator[str]:
-    """Write how far each run is that has begun and not ended."""
+        rows.append([row.name, f"{gathered.study.num_seeds(row.name)}", f"{len(row.runs)}"])
+    lines = [aligned(rows)]
     for task in left:
         for run_dir in () if task.is_control else run_dirs(task.row, task.seed):
             known = progress_of(run_dir)
@@ -116,7 +113,8 @@ def unfinished_lines(left: Sequence[Task], run_dirs: RunDirs) -> Iterator[str]:
             if known["step"] and known["total"] and not run_dir.result_json.exists():
                 steps = f"{known['step']:,} of {known['total']:,} steps"
                 rest = f"about {duration(known['eta_seconds'])} of training left"
-                yield f"{task.row}, seed {task.seed}: {steps}, {rest}"
+                lines.append(f"{task.row}, seed {task.seed}: {steps}, {rest}")
+    return "\n".join([*lines, describe_left(gathered, left)])
 
 
 def verdict_table(gathered: StudyRuns) -> str:

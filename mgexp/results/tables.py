@@ -22,8 +22,8 @@ from mgexp.results.comparison import (
     seconds_to,
     speed_up_to,
 )
-from mgexp.results.runs import Run, read_predictions
-from mgexp.results.store import StudyRuns
+from mgexp.results.runs import Run
+from mgexp.results.store import StudyRuns, read_predictions
 from mgexp.run.confusion import name_of
 from mgexp.run.folder import RunsDir
 from mgexp.text import counted
@@ -70,16 +70,14 @@ def _data(comparison: Comparison) -> dict[str, object]:
     """Describe the data: numbers of videos and classes, what guessing scores, and what one video is worth."""
     test = sorted({num for run in comparison.runs if (num := run.num_test_videos)})
     groups = {len({*run.videos.groups}) for run in comparison.runs if run.videos} - {0}
-    known = (row.confusion for row in comparison.finished if row.confusion)
-    confusion = next(known, None)
-    num_videos = [score.num_videos for score in confusion.classes] if confusion else []
+    confusion = next((row.confusion for row in comparison.finished if row.confusion), None)
     return {
         "train": distinct_text(f"{run.num_train_videos:,}" for run in comparison.runs),
         "test": " or ".join(f"{num:,}" for num in test),
         "points": " or ".join(f"{100 / num:.2f}" for num in test),
         "groups": " or ".join(map(str, sorted(groups))),
-        "num_classes": len(num_videos),
-        "guessing": 100 * max(num_videos) / sum(num_videos) if num_videos else 0.0,
+        "num_classes": len(confusion.classes) if confusion else 0,
+        "guessing": confusion.largest_percent if confusion else 0.0,
     }
 
 

@@ -51,6 +51,12 @@ class Confusion:
         correct = {label: num for label, predicted, num in self.counts if label == predicted}
         return tuple(ClassScore(k, videos[k], correct.get(k, 0)) for k in sorted(videos))
 
+    @property
+    def largest_percent(self) -> float:
+        """The accuracy of a network that always names the class with the most videos."""
+        num_videos = [score.num_videos for score in self.classes]
+        return 100 * max(num_videos) / sum(num_videos)
+
     def worst(self, num: int) -> tuple[ClassScore, ...]:
         """Return the ``num`` classes with the lowest accuracy, the lowest first. Leave out perfect classes."""
         wrong = (score for score in self.classes if score.num_correct < score.num_videos)

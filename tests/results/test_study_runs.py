@@ -12,7 +12,7 @@ from fake_runs import CONFIG, fake_run
 from tiny import write_config
 
 from mgexp.config.study import Study
-from mgexp.plan.row_schedules import load_flops
+from mgexp.plan.row_schedules import load_schedules
 from mgexp.results.store import differences, gather_runs, read_stored, store_gathered, store_runs
 from mgexp.results.study_state import new_budgets
 from mgexp.run.files import append_jsonl, lock_file
@@ -279,5 +279,5 @@ def test_a_shorter_baseline_has_the_flops_of_its_row(tmp_path, monkeypatch):
     path.parent.mkdir()
     path.write_text(text)
     yamls = {name: study.yamls[name] for name in ("long_short", "as_long_short")}
-    flops = load_flops(yamls, {})
+    flops = {row.name: row.train_flops for row in load_schedules(yamls, {})}
     assert flops["long_short"] == pytest.approx(flops["as_long_short"], rel=5e-3)

@@ -299,6 +299,6 @@ def test_a_worker_without_shared_memory_is_one_message(
         raise RuntimeError("DataLoader worker (pid 5) exited unexpectedly with exit code 74.")
 
     tool = load_tool("predict")
-    monkeypatch.setattr(tool, "build_predictions", fail)
+    monkeypatch.setattr(tool, "build_view_loader", fail)
     assert tool.main([str(tiny_data / "val0.mp4"), "--run", str(finished_run)]) == 1
     assert "--shm-size" in capsys.readouterr().err
