@@ -28,7 +28,7 @@ from mgexp.data.lists import videos_root
 from mgexp.data.records import Record
 from mgexp.data.time_limit import NO_LIMIT, TimeLimit, read_failures
 from mgexp.data.views import EvaluationViews, collate_views
-from mgexp.dist import Processes
+from mgexp.dist import Processes, from_environment
 from mgexp.errors import InputError
 from mgexp.multigrid.sampler import ClipRequest
 from mgexp.run.environment import num_cores
@@ -219,8 +219,7 @@ def worker_problems(num_workers: int | str) -> list[str]:
 
 def _worker_options(keys: DataLoaderKeys, device: torch.device) -> dict[str, Any]:
     end_workers_at_exit()
-    num_local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    num_workers = worker_count(keys.NUM_WORKERS, num_local)
+    num_workers = worker_count(keys.NUM_WORKERS, from_environment().local_count)
     if num_workers:
         # Workers that are forked share this import. Otherwise each of them would take seconds for its own.
         import_module("mgexp.wheels")
