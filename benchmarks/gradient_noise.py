@@ -169,9 +169,8 @@ def measure_noise(step: TrainStep, batches: Iterable[Any], clips: int) -> NoiseS
     squares: list[float] = []
     for number, batch in enumerate(batches):
         check_clips(batch)
-        there = batch.map(lambda tensor: tensor.to(step.normalizer.device))
         with keeping(step.model):
-            exact.backward(there, 1, Draws(SEED_OFFSET, number))
+            exact.backward(batch.on(step.normalizer.device), 1, Draws(SEED_OFFSET, number))
         parts = [p.grad.flatten() for p in step.model.parameters() if p.grad is not None]
         gradient = torch.cat(parts)
         if number % NUM_GROUPS == 0:
@@ -268,8 +267,7 @@ def first_points(cfg: Config, inputs: Inputs, step: TrainStep) -> Iterator[int]:
         plan = schedule.plan_at(num_steps - 1)
         set_rates(step.optimizer, plan.lr, plan.decay_factor)
         seed_step(cfg.RNG_SEED, plan.step)
-        there = batch.map(lambda tensor: tensor.to(device))
-        step(there, plan.num_bn_groups, Draws(cfg.RNG_SEED, plan.step))
+        step(batch.on(device), plan.num_bn_groups, Draws(cfg.RNG_SEED, plan.step))
         if time.perf_counter() > end:
             break
     yield num_steps

@@ -30,7 +30,7 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from mgexp.config.keys import Config
-from mgexp.data.clips import Times, resize, segment_times
+from mgexp.data.clips import Times, finish, segment_times
 from mgexp.data.views import view_region
 from mgexp.dist import device_of
 from mgexp.options import add_import_option, run_tool
@@ -102,7 +102,7 @@ class LastFrames:
         region = view_region(*picture.shape[:2], 0, 1)
         square = torch.from_numpy(picture[region.rows, region.columns][None])
         # The copy is ours: the picture is valid until the next one only.
-        self.squares.append(resize(square, self.crop).clone())
+        self.squares.append(finish(square, self.crop).clone())
         self.times.append(seconds)
         num_old = bisect_right(self.times, seconds - self.steps[-1] + TOLERANCE_SECONDS) - 1
         del self.times[: max(0, num_old)], self.squares[: max(0, num_old)]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -28,12 +28,13 @@ from mgexp.data.clips import Change, Clip, Unusable, finish
 class Regions:
     """What the regions of a batch become: clips of ``crop`` pixels.
 
-    ``sizes`` has (T, h, w) of each region, and ``seeds`` the draw of its augmentation.
+    ``sizes`` has (T, h, w) of each region, and ``seeds`` the draw of its augmentation by ``augment``.
     """
 
     sizes: tuple[tuple[int, int, int], ...]
     seeds: tuple[int, ...]
     crop: int
+    augment: Change | None
 
 
 @dataclass(frozen=True)
@@ -69,15 +70,15 @@ class Batch:
             flipped=None if self.flipped is None else change(self.flipped),
         )
 
-    def on(self, device: torch.device, augment: Change | None = None) -> Batch:
+    def on(self, device: torch.device) -> Batch:
         """Return the batch on ``device``, where the clips are made if they are regions."""
-        batch = self.map(lambda tensor: tensor.to(device, non_blocking=True))
-        if self.regions is None:
+        batch, regions = self.map(lambda tensor: tensor.to(device, non_blocking=True)), self.regions
+        if regions is None:
             return batch
-        parts = batch.clips.split_with_sizes([3 * math.prod(size) for size in self.regions.sizes])
+        parts = batch.clips.split_with_sizes([3 * math.prod(size) for size in regions.sizes])
         clips = [
-            finish(part.view(*size, 3), self.regions.crop, augment, seed)
-            for part, size, seed in zip(parts, self.regions.sizes, self.regions.seeds, strict=True)
+            finish(part.view(*size, 3), regions.crop, regions.augment, seed)
+            for part, size, seed in zip(parts, regions.sizes, regions.seeds, strict=True)
         ]
         # Channels are last in the stack: the permuted view is channels_last_3d without a copy.
         return replace(batch, clips=torch.stack(clips).permute(0, 4, 1, 2, 3), regions=None)
@@ -86,8 +87,13 @@ class Batch:
         return [self.clips, self.labels, *([] if self.flipped is None else [self.flipped])]
 
 
-def collate(clips: Sequence[Clip], are_finished: bool = True) -> Batch:
-    """Make one batch of clips of one shape. If one clip has no frames, the batch has no clips at all."""
+def collate(
+    clips: Sequence[Clip], are_finished: bool = True, augment: Change | None = None
+) -> Batch:
+    """Make one batch of clips of one shape, or of their regions, which ``augment`` will change on a device.
+
+    If one clip has no frames, the batch has no clips at all.
+    """
     unusable = tuple(failure for clip in clips for failure in clip.unusable)
     if not all(len(clip.frames) for clip in clips):
         none = torch.empty(0, 3, 0, 0, 0, dtype=torch.uint8)
@@ -100,7 +106,7 @@ def collate(clips: Sequence[Clip], are_finished: bool = True) -> Batch:
     else:
         pixels = torch.cat([region.flatten() for region in frames])
         sizes = tuple((region.shape[0], region.shape[1], region.shape[2]) for region in frames)
-        regions = Regions(sizes, tuple(clip.seed for clip in clips), clips[0].crop)
+        regions = Regions(sizes, tuple(clip.seed for clip in clips), clips[0].crop, augment)
     return Batch(
         pixels,
         # A number becomes int64, and a tuple of floats becomes a row of float32.
@@ -110,19 +116,6 @@ def collate(clips: Sequence[Clip], are_finished: bool = True) -> Batch:
         flipped=torch.tensor(flipped) if any(flipped) else None,
         regions=regions,
     )
-
-
-@dataclass(frozen=True)
-class FinishedBatches:
-    """The batches of a loader of regions, finished on ``device`` with ``augment``."""
-
-    loader: Iterable[Batch]
-    device: torch.device
-    augment: Change | None
-
-    def __iter__(self) -> Iterator[Batch]:
-        # iter() of the loader starts its workers, so it must not wait for the first batch.
-        return (batch.on(self.device, self.augment) for batch in iter(self.loader))
 
 
 class DeviceBatches:
@@ -163,8 +156,8 @@ class DeviceBatches:
 
     def _fetch(self) -> Batch:
         if self._stream is None:
-            return next(self._batches)
-        # With AUG.DEVICE training, ``next`` also resizes and augments the clips on the GPU.
+            return next(self._batches).on(self._device)
+        # With AUG.DEVICE training, ``on`` also resizes and augments the clips in this stream.
         with torch.cuda.stream(self._stream):
             batch = next(self._batches)
             # non_blocking has an effect only if the batch is in page-locked memory; see

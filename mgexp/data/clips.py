@@ -187,28 +187,22 @@ class RelativeCrop:
         return Region((height - tall) // 2, (width - wide) // 2, tall, wide)
 
 
-def resize(frames: Tensor, crop: int) -> Tensor:
-    """Resize uint8 ``frames`` (T, h, w, 3) to ``crop`` × ``crop`` pixels: uint8, (T, crop, crop, 3), contiguous.
+def finish(frames: Tensor, crop: int, augment: Change | None = None, seed: int = 0) -> Tensor:
+    """Make the frames of a clip, uint8 (T, crop, crop, 3) and contiguous, from those of its region (T, h, w, 3).
 
-    Resizing is bilinear with antialiasing. On a GPU, torchvision computes it in float32 and rounds it to uint8.
+    They are resized, bilinearly and with antialiasing, and then augmented. On a GPU, torchvision resizes in
+    float32 and rounds to uint8.
     """
-    if frames.shape[1:3] == (crop, crop):
-        return frames.contiguous()
-    # torchvision takes seconds to import, and most commands do not need it.
-    from mgexp.wheels import transforms_v2
+    planes = frames.permute(0, 3, 1, 2)
+    if frames.shape[1:3] != (crop, crop):
+        # torchvision takes seconds to import, and most commands do not need it.
+        from mgexp.wheels import transforms_v2
 
-    # The region is a view into larger frames, and is not copied first: torch resizes channels-last
-    # frames with strides twice as fast as contiguous planes. (Measured with torch 2.15, 16 frames
-    # from 60 to 64 pixels: 131 against 290 us.)
-    resized: Tensor = transforms_v2.functional.resize(
-        frames.permute(0, 3, 1, 2), [crop, crop], antialias=True
-    )
-    return resized.permute(0, 2, 3, 1).contiguous()
-
-
-def finish(frames: Tensor, crop: int, augment: Change | None, seed: int) -> Tensor:
-    """Make the frames of a clip, uint8 (T, crop, crop, 3), from those of its region: resize, then augment."""
-    resized = resize(frames, crop)
+        # The region is a view into larger frames, and is not copied first: torch resizes channels-last
+        # frames with strides twice as fast as contiguous planes. (Measured with torch 2.15, 16 frames
+        # from 60 to 64 pixels: 131 against 290 us.)
+        planes = transforms_v2.functional.resize(planes, [crop, crop], antialias=True)
+    resized = planes.permute(0, 2, 3, 1).contiguous()
     return augment(resized, seed) if augment else resized
 
 

@@ -1,7 +1,7 @@
 """Readers of lists of videos: plain lines, five official formats, and a folder for each class.
 
-Readers raise no errors. A ``VideoList`` holds all problems and all missing videos, so that one message can name
-them all.
+Readers return ``Findings``, which hold all problems and look for the files of all videos, so that one message can
+name what is wrong.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import re
 import stat
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -50,12 +50,13 @@ and 0.3 s in one thread."""
 class Findings:
     """What a reader finds: the videos of a list, and the faults of its entries.
 
-    In an official list, a video that is listed twice is a fault, and its file may have one of the endings
-    ``CONVERTED``. ``problems`` concern whole files or folders.
+    The videos lie in ``root``. ``if_empty`` is the problem to report for a list without videos. In an official
+    list, a video that is listed twice is a fault, and its file may have one of the endings ``CONVERTED``.
+    ``problems`` concern whole files or folders.
     """
 
-    def __init__(self, is_official: bool = True) -> None:
-        self.is_official = is_official
+    def __init__(self, root: Path = Path(), if_empty: str = "", is_official: bool = True) -> None:
+        self.root, self.if_empty, self.is_official = root, if_empty, is_official
         self.problems: list[str] = []
         self.videos: list[tuple[Record, tuple[str, ...]]] = []
         self._faults: dict[str, list[str]] = defaultdict(list)
@@ -124,16 +125,16 @@ class Findings:
                 problems.append(f"{what}: ... and {len(messages) - MAX_LISTED} more")
         return problems
 
-    def existing(self, root: Path, if_empty: str) -> VideoList:
+    def existing(self, has_copy: Callable[[str], bool] = lambda path: False) -> VideoList:
         """Find the file of each video: the first of its places with a file that is not empty.
 
-        In place of the file there may be a folder of images. Its name may lack the ending of the file.
-        A video without any of these is missing, and is named by its usual place. ``if_empty`` is the
-        problem to report for a list without videos.
+        In place of the file there may be a folder of images. Its name may lack the ending of the file. A video
+        without any of these may have a copy of one of its places. Otherwise it is missing, and is named by its
+        usual place.
         """
-        if not is_folder(root):
-            what = "is not a folder" if is_there(root) else "does not exist"
-            self.problems.append(f"DATA.PATH_PREFIX {root.absolute()}: {what}")
+        if not is_folder(self.root):
+            what = "is not a folder" if is_there(self.root) else "does not exist"
+            self.problems.append(f"DATA.PATH_PREFIX {self.root.absolute()}: {what}")
         if self.problems:
             return VideoList(problems=tuple(self.problems))
         problems = self.all_problems()
@@ -143,7 +144,7 @@ class Findings:
             names = listed(unfit, 3)
             problems.append(f"names with control characters, or bytes that are no UTF-8: {names}")
         if not problems and not self.videos:
-            problems.append(if_empty)
+            problems.append(self.if_empty)
         endings = CONVERTED if self.is_official else ()
 
         def places(video: tuple[Record, tuple[str, ...]]) -> tuple[str, ...]:
@@ -152,24 +153,14 @@ class Findings:
         # Each thread reserves address space, and a short list needs few of them.
         with ThreadPool(min(STAT_THREADS, 1 + len(self.videos) // 100)) as pool:
             found = pool.map(lambda video: _first_usable(places(video)), self.videos)
-        records, missing, places_of_missing = [], [], {}
-        everything: list[Record] = []
-        for video, place in zip(self.videos, found, strict=True):
-            record = video[0]
+        records, missing = [], []
+        for video, usable in zip(self.videos, found, strict=True):
+            place = usable or next(filter(has_copy, places(video)), None)
             if place is None:
-                everything.append(record)
-                missing.append(record.path)
-                places_of_missing[record.path] = tuple(path.rstrip("/") for path in places(video))
+                missing.append(video[0].path)
             else:
-                everything.append(replace(record, path=place.rstrip("/")))
-                records.append(everything[-1])
-        return VideoList(
-            records=tuple(records),
-            missing=tuple(missing),
-            problems=tuple(problems),
-            listed=tuple(everything),
-            places=places_of_missing,
-        )
+                records.append(replace(video[0], path=place.rstrip("/")))
+        return VideoList(tuple(records), tuple(missing), tuple(problems))
 
 
 def _places(files: Sequence[str], endings: Sequence[str]) -> tuple[str, ...]:
@@ -204,7 +195,7 @@ def read_list(
     allow_outside: bool = False,
     has_lengths: bool = False,
     has_many_labels: bool = False,
-) -> VideoList:
+) -> Findings:
     """Read a list with a ``path label`` line for each video, as Kinetics users have.
 
     A line is split at the last ``separator``, so that paths may contain it too; a space stands for spaces and
@@ -218,7 +209,8 @@ def read_list(
 
     A list may also be a table; see ``is_table`` and ``table_entries``.
     """
-    inside, found = Root(root, allow_outside), Findings(is_official=False)
+    inside = Root(root, allow_outside)
+    found = Findings(root, f"list file {list_path} is empty", is_official=False)
     text = found.text(list_path)
     if not has_lengths and is_table(text, separator, num_classes or 0, has_many_labels):
         entries = table_entries(found, list_path, separator, has_many_labels)
@@ -238,7 +230,7 @@ def read_list(
             found.add(place, ActionRecord(path, actions, num_classes or 1, part))
         else:
             found.add(place, VideoRecord(path, 0 if num_classes is None else labels[0], part))
-    return found.existing(root, f"list file {list_path} is empty")
+    return found
 
 
 INTEGER = re.compile(r"\s*[+-]?[0-9]{1,18}\s*")
@@ -324,7 +316,7 @@ def split_last(line: str, separator: str) -> tuple[str, str, str]:
 
 def read_kinetics(
     list_path: Path, root: Path, classes: Mapping[str, int], split: Split
-) -> VideoList:
+) -> Findings:
     """Read an official CSV with the columns label, youtube_id, time_start and time_end; it may have others.
 
     The file of a clip is ``<id>_<start:06d>_<end:06d>.mp4``. It lies in ``root``, in a folder ``train`` or
@@ -333,7 +325,7 @@ def read_kinetics(
     rows of training are for ``split`` "train" only, and all other rows for "val" only. The same clip must not be
     in two rows, but two clips of one YouTube video may be.
     """
-    inside, found = Root(root), Findings()
+    inside, found = Root(root), Findings(root, f"list file {list_path} is empty")
 
     # With a cache, the disk is asked once for each of 400 labels, and not for each of 240,000 rows.
     @cache
@@ -367,7 +359,7 @@ def read_kinetics(
             name = f"{video}_{start:06d}_{end:06d}.mp4"
             first, *others = (f"{folder}/{name}" for folder in folders(label))
             found.add(place, VideoRecord(first, classes[label]), *others)
-    return found.existing(root, f"list file {list_path} is empty")
+    return found
 
 
 def kinetics_labels(list_path: Path) -> tuple[str, ...]:
@@ -378,14 +370,14 @@ def kinetics_labels(list_path: Path) -> tuple[str, ...]:
     return tuple(sorted(labels - {""}))
 
 
-def read_ssv2(list_path: Path, root: Path, classes: Mapping[str, int]) -> VideoList:
+def read_ssv2(list_path: Path, root: Path, classes: Mapping[str, int]) -> Findings:
     """Read an official list of Something-Something V2: a JSON array of objects with ``id`` and ``template``.
 
     ``classes`` has the templates without the square brackets of their placeholders: "Pushing [something] from
     left to right" is "Pushing something from left to right" in labels.json. The file is ``<id>.webm`` in
     ``root``. The same id must not be in two entries.
     """
-    inside, found = Root(root), Findings()
+    inside, found = Root(root), Findings(root, f"list file {list_path} is empty")
     entries: object = []
     try:
         entries = json.loads(found.text(list_path))
@@ -410,10 +402,10 @@ def read_ssv2(list_path: Path, root: Path, classes: Mapping[str, int]) -> VideoL
             found.fault(place, "template of no class", template)
         else:
             found.add(place, VideoRecord(f"{inside.folder}/{name}.webm", label))
-    return found.existing(root, f"list file {list_path} is empty")
+    return found
 
 
-def read_charades(list_path: Path, root: Path, num_classes: int) -> VideoList:
+def read_charades(list_path: Path, root: Path, num_classes: int) -> Findings:
     """Read an official CSV of Charades with the columns ``id`` and ``actions``; it may have others.
 
     ``actions`` is "c092 11.90 21.20;c147 0.00 12.60": class 92 from 11.9 to 21.2 s and class 147 from 0 to
@@ -421,7 +413,7 @@ def read_charades(list_path: Path, root: Path, num_classes: int) -> VideoList:
     evaluation leaves it out. The file is ``<id>.mp4`` in ``root``. The same id must not be in two
     rows.
     """
-    inside, found = Root(root), Findings()
+    inside, found = Root(root), Findings(root, f"list file {list_path} is empty")
     number = r"([0-9]+(?:\.[0-9]+)?)"
     for place, row in found.rows(list_path, "id", "actions"):
         actions = []
@@ -443,25 +435,23 @@ def read_charades(list_path: Path, root: Path, num_classes: int) -> VideoList:
             found.add(place, ActionRecord(path, tuple(actions), num_classes))
         else:
             found.fault(place, "id in another form", row["id"])
-    videos = found.existing(root, f"list file {list_path} is empty")
-    has_actions = any(isinstance(r, ActionRecord) and r.actions for r in videos.listed)
-    if videos.listed and not has_actions:
-        problem = f"list file {list_path}: no video has an action"
-        return replace(videos, problems=(*videos.problems, problem))
-    return videos
+    videos = [record for record, _ in found.videos if isinstance(record, ActionRecord)]
+    if videos and not any(record.actions for record in videos):
+        found.fault(str(list_path), "no video has an action in the column", "actions")
+    return found
 
 
 UCF101_LINE = re.compile(r"(?P<folder>[^/\s]+)/(?P<name>[^/]+?\.\w+)(?:\s+(?P<number>[0-9]{1,9}))?")
 
 
-def read_ucf101(list_path: Path, root: Path, classes: Mapping[str, int]) -> VideoList:
+def read_ucf101(list_path: Path, root: Path, classes: Mapping[str, int]) -> Findings:
     """Read a list of ``Class/name.avi`` lines, with a number (trainlist) or without (testlist).
 
     The folder is the class, and ``classes`` has its number. If a line has a number too, both must
     agree. Numbers in the file count from 1, as in classInd.txt. The same video must not be in two
     lines.
     """
-    inside, found = Root(root), Findings()
+    inside, found = Root(root), Findings(root, f"list file {list_path} is empty")
     for place, line in found.lines(list_path):
         match = UCF101_LINE.fullmatch(line)
         if match is None:
@@ -477,7 +467,7 @@ def read_ucf101(list_path: Path, root: Path, classes: Mapping[str, int]) -> Vide
             found.fault(place, "number of another class", line)
         else:
             found.add(place, VideoRecord(path, label))
-    return found.existing(root, f"list file {list_path} is empty")
+    return found
 
 
 HMDB51_FILE = re.compile(r"(?P<class>.+)_test_split(?P<number>[0-9]+)\.txt")
@@ -486,14 +476,15 @@ HMDB51_USE: dict[Split, str] = {"train": "1", "val": "2"}
 """The number in a line that marks a video of a list; 0 marks a video of neither list."""
 
 
-def read_hmdb51(pattern: Path, root: Path, num_classes: int, split: Split) -> VideoList:
+def read_hmdb51(pattern: Path, root: Path, num_classes: int, split: Split) -> Findings:
     """Read the split files that ``pattern`` matches, such as FOLDER/*_test_split1.txt: one file for each class.
 
     A line names a video of the file's class, and 1 for training, 2 for test ("val" here) or 0 for neither.
     Classes are numbered in the order of their names. The file is ``root/CLASS/NAME``. The same video must not
     come twice, and the files must be of one split.
     """
-    inside, found = Root(root), Findings()
+    if_empty = f"list files {pattern}: no video is marked {HMDB51_USE[split]}"
+    inside, found = Root(root), Findings(root, if_empty)
     files: dict[str, Path] = {}
     labels: dict[str, int] = {}
     with collected(found.problems):
@@ -514,8 +505,7 @@ def read_hmdb51(pattern: Path, root: Path, num_classes: int, split: Split) -> Vi
                 if match["use"] == HMDB51_USE[split]:
                     wanted.add(path)
     found.videos = [video for video in found.videos if video[0].path in wanted]
-    if_empty = f"list files {pattern}: no video is marked {HMDB51_USE[split]}"
-    return found.existing(root, if_empty)
+    return found
 
 
 def hmdb51_files(pattern: Path) -> dict[str, Path]:
@@ -540,18 +530,18 @@ def hmdb51_files(pattern: Path) -> dict[str, Path]:
     return {match["class"]: path for path, match in matches.items() if match}
 
 
-def read_folders(folder: Path, classes: Mapping[str, int]) -> VideoList:
+def read_folders(folder: Path, classes: Mapping[str, int]) -> Findings:
     """Read the videos ``folder/CLASS/NAME`` in the order of their paths. An empty file counts as missing.
 
     A folder of images is a video too.
 
     ``classes``: name of a folder → number. Hidden files (.DS_Store) are skipped. It is a problem if
     any other file lacks the ending of a video (in small or capital letters), or if a folder has no
-    class or no video.
+    class or no video. Raises InputError for a folder that cannot be read.
     """
-    found = Findings()
+    found = Findings(folder, f"folder {folder} holds no video")
+    class_folders(folder)
     try:
-        class_folders(folder)
         # Paths are absolute and without "..", as in all formats, because clip stores and quarantines
         # compare them as text.
         for of_class in visible_in(Path(os.path.normpath(folder.absolute()))):
@@ -562,11 +552,9 @@ def read_folders(folder: Path, classes: Mapping[str, int]) -> VideoList:
                 found.fault(str(folder), "folder of no class", of_class.name)
             else:
                 _add_class(found, of_class, classes[of_class.name])
-    except InputError as error:
-        return VideoList(problems=error.problems)
     except OSError as error:
-        return VideoList(problems=(unreadable(error),))
-    return found.existing(folder, f"folder {folder} holds no video")
+        raise InputError([unreadable(error)]) from error
+    return found
 
 
 def _add_class(found: Findings, folder: Path, label: int) -> None:

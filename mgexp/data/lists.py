@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from mgexp.config.keys import Config, DataKeys, ModelKeys
 from mgexp.config.load import in_fold, read_config
 from mgexp.data.classes import number_classes, read_classes, read_text
 from mgexp.data.formats import (
+    Findings,
     class_folders,
     hmdb51_files,
     kinetics_labels,
@@ -44,15 +45,11 @@ def build_list(cfg: Config, key: ListKey) -> VideoList:
     """
     data, problems = in_fold(cfg).DATA, list[str]()
     videos, quarantine = VideoList(), frozenset[str]()
+    root = Root(videos_root(data))
     with collected(problems):
-        videos = _read_list(data, key, cfg.MODEL)
+        videos = _read_list(data, key, cfg.MODEL).existing(_has_copy(data.STORE, root))
     with collected(problems):
         quarantine = _read_quarantine(data)
-    root = Root(videos_root(data))
-    if videos.missing and data.STORE:
-        # Without a store, building the opener reports the problem.
-        with suppress(InputError):
-            videos = _with_copies(videos, StoreDir(Path(data.STORE)).copied(), root)
     quarantined = frozenset(
         path for path in videos.paths if quarantine and root.name(path) in quarantine
     )
@@ -67,7 +64,7 @@ def build_list(cfg: Config, key: ListKey) -> VideoList:
     )
 
 
-def _read_list(data: DataKeys, key: ListKey, model: ModelKeys) -> VideoList:
+def _read_list(data: DataKeys, key: ListKey, model: ModelKeys) -> Findings:
     listed_in: str = getattr(data, key)
     if not listed_in:
         raise InputError([f"DATA.{key} is not set"])
@@ -78,7 +75,7 @@ def _read_list(data: DataKeys, key: ListKey, model: ModelKeys) -> VideoList:
     # A shell hands a tab on as two characters.
     separator = data.PATH_LABEL_SEPARATOR.replace(r"\t", "\t")
     # Functions, so that only the reader of this format runs.
-    readers: dict[str, Callable[[], VideoList]] = {
+    readers: dict[str, Callable[[], Findings]] = {
         "list": lambda: read_list(
             path, root, num_classes, separator, data.ALLOW_OUTSIDE, has_many_labels=has_many
         ),
@@ -95,23 +92,17 @@ def _read_list(data: DataKeys, key: ListKey, model: ModelKeys) -> VideoList:
     return readers[data.FORMAT]()
 
 
-def _with_copies(videos: VideoList, copied: Container[str], root: Root) -> VideoList:
-    """Let the missing videos that have copies in a store exist, each at the place where it was copied from."""
-    sources = {}
-    for path in videos.missing:
-        for place in videos.places.get(path, (path,)):
+def _has_copy(store: str, root: Root) -> Callable[[str], bool]:
+    """Return what tells of a video that is gone whether ``store`` has copies of it."""
+
+    def has_copy(path: str) -> bool:
+        # Without a store, building the opener reports the problem.
+        with suppress(InputError):
             # An empty file is no video that is gone: the copies are of an earlier content.
-            if root.name(place) in copied and is_gone(place):
-                sources[path] = place
-                break
-    missing = tuple(path for path in videos.missing if path not in sources)
-    gone = {*missing}
-    records = tuple(
-        replace(record, path=sources.get(record.path, record.path))
-        for record in videos.listed
-        if record.path not in gone
-    )
-    return replace(videos, records=records, missing=missing)
+            return is_gone(path) and root.name(path.rstrip("/")) in StoreDir(Path(store)).copied()
+        return False
+
+    return has_copy if store else lambda path: False
 
 
 def build_class_names(cfg: Config) -> tuple[str, ...]:

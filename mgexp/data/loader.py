@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader
 from mgexp.config.keys import Config, DataKeys, DataLoaderKeys
 from mgexp.config.load import in_fold
 from mgexp.data.augment import Augment
-from mgexp.data.batches import FinishedBatches, collate
+from mgexp.data.batches import collate
 from mgexp.data.clips import RelativeCrop, SquareCrop, TrainingClips
 from mgexp.data.lists import videos_root
 from mgexp.data.records import Record
@@ -62,19 +62,19 @@ def build_train_loader(
     device: torch.device,
     opener: Opener,
     failures: Path | None = None,
-) -> DataLoader[Any] | FinishedBatches:
+) -> DataLoader[Any]:
     """Build the loader of ``batches``, one list of requests for each step. One loader serves every shape.
 
-    ``failures``: the file with the run's failures of videos; None: none are kept, and no video has a time limit.
+    With AUG.DEVICE training, ``Batch.on`` makes the clips. ``failures``: the file with the run's failures of
+    videos; None: none are kept, and no video has a time limit.
     """
     clips = build_training_clips(cfg, records, opener, build_time_limit(cfg, failures))
-    loader: DataLoader[Any] = DataLoader(
+    return DataLoader(
         clips,
         batch_sampler=batches,  # type: ignore[arg-type]
-        collate_fn=partial(collate, are_finished=clips.finishes),
+        collate_fn=partial(collate, are_finished=clips.finishes, augment=clips.augment),
         **_worker_options(cfg.DATA_LOADER, device),
     )
-    return loader if clips.finishes else FinishedBatches(loader, device, clips.augment)
 
 
 def build_time_limit(cfg: Config, record: Path | None) -> TimeLimit:

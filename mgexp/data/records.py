@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 Split = Literal["train", "val"]
@@ -86,16 +85,12 @@ class VideoList:
     caller decides how many may be missing.
     ``quarantined``: absolute paths of the videos in DATA.QUARANTINE, whether they exist or not.
     ``problems``: a message for each fault of the list itself.
-    ``listed``: existing and missing videos in the order of the list, the missing ones at their usual places.
-    ``places``: for missing videos, by their usual places, all places where they could have been.
     """
 
     records: tuple[Record, ...] = ()
     missing: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
-    listed: tuple[Record, ...] = field(default=(), compare=False, repr=False)
     quarantined: frozenset[str] = frozenset()
-    places: Mapping[str, tuple[str, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def num_listed(self) -> int:

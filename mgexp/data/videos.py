@@ -46,7 +46,7 @@ def videos_in(
     if classes is not None and list(classes) != list(names):
         problem = f"has the classes {listed(names)}, not {listed(classes)} in this order"
         raise InputError([f"{folder} {problem}"])
-    listing = read_folders(folder, {name: label for label, name in enumerate(names)})
+    listing = read_folders(folder, {name: label for label, name in enumerate(names)}).existing()
     empty = [f"{path} is missing or an empty file: remove it" for path in listing.missing]
     raise_problems([*listing.problems, *empty])
     videos = [

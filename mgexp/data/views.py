@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from mgexp.data.clips import Times, resize, segment_times
+from mgexp.data.clips import Times, finish, segment_times
 from mgexp.data.records import Record, Target
 from mgexp.data.time_limit import NO_LIMIT, TimeLimit
 from mgexp.video.reader import Opener, Region, VideoError
@@ -153,7 +153,7 @@ class EvaluationViews(Dataset[View]):
         for number in range(self.num_crops):
             region = view_region(*shown.size, number, self.num_crops).on(shown.size, copy_size)
             pixels = torch.from_numpy(frames[:, region.rows, region.columns])
-            crops.append(resize(pixels, self.crop))
+            crops.append(finish(pixels, self.crop))
         return View(torch.stack(crops), index, record.target(), None)
 
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from mgexp.config.keys import Config
 from mgexp.errors import InputError, first_line
-from mgexp.models.forms import CONVOLUTIONS, take_forms
+from mgexp.models.forms import FORMS, take_forms
 from mgexp.models.layers import CheckpointedBlocks, drop_by_clip, freeze, no_jit_warning
 from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet, slowfast
 from mgexp.models.vit import VideoTransformer, init_transformer
@@ -59,7 +59,7 @@ def on_device(model: nn.Module, device: torch.device) -> nn.Module:
         for module in model.modules():
             if (
                 isinstance(module, nn.Conv3d)
-                and not isinstance(module, CONVOLUTIONS)
+                and not isinstance(module, FORMS)
                 and module.kernel_size[1:] == (1, 1)
             ):
                 module.dilation = (module.dilation[0], 2, 2)

@@ -45,17 +45,10 @@ def temporal_shift(x: Tensor) -> Tensor:
 class ShiftConv3d(nn.Conv3d):
     """Convolution of temporally shifted channels. Its weights and keys are those of nn.Conv3d.
 
-    If ``shifts`` is False, it is an nn.Conv3d. Raises ValueError if the number of channels does not divide by
-    SHARE.
+    If ``shifts`` is False, it is an nn.Conv3d.
     """
 
-    def __init__(self, in_channels: int, *args: object, **kwargs: object) -> None:
-        if in_channels % SHARE:
-            raise ValueError(
-                f"{in_channels} channels cannot be shifted: they do not divide by {SHARE}"
-            )
-        super().__init__(in_channels, *args, **kwargs)  # type: ignore[arg-type]
-        self.shifts = True
+    shifts = True
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(temporal_shift(x) if self.shifts else x)
@@ -63,8 +56,6 @@ class ShiftConv3d(nn.Conv3d):
 
 MANY_BLOCKS = 23
 """With so many blocks in a stage, as in a ResNet of depth 101, every second block of TSM shifts."""
-DEPTHS = (50, 101)
-"""Legal depths. The released configurations have these."""
 
 
 @dataclass(frozen=True)
@@ -105,14 +96,11 @@ def resnet(
 ) -> nn.Module:
     """Build a network that turns float clips (B, 3, T, S, S) into logits (B, num_classes).
 
-    ``depth`` is one of DEPTHS, and ``width`` is the number of channels of the stem. If ``temporal``
+    ``depth`` is 50 or 101, and ``width`` is the number of channels of the stem. If ``temporal``
     pools, T must be 2 or more. The head averages over any number of frames and pixels, so a test on
     larger crops is fully convolutional. The network returns logits in training and in evaluation.
-    The keys of the state_dict are pytorchvideo's own. Raises ValueError for an unknown depth, or
-    channels that cannot be shifted.
+    The keys of the state_dict are pytorchvideo's own.
     """
-    if depth not in DEPTHS:
-        raise ValueError(f"a ResNet of depth {depth} is unknown; known depths are {DEPTHS}")
     with no_jit_warning():
         from pytorchvideo.models.resnet import create_bottleneck_block, create_resnet
 
@@ -284,17 +272,8 @@ def slowfast(
     convolution spans ``fusion_kernel_frames`` fast frames and multiplies their channels by
     ``fusion_channel_ratio``. The released configurations have beta_inv 8 and fusion_channel_ratio 2.
     With alpha 4 their fusion spans 7 frames (8x8, 16x8) or 5 (R101), with alpha 8 it spans 5 frames
-    (4x16). Raises ValueError for arguments that pytorchvideo would round, or refuse without a reason.
+    (4x16).
     """
-    if width % beta_inv:
-        raise ValueError(
-            f"width = {width} channels cannot be divided by beta_inv = {beta_inv} for the fast pathway"
-        )
-    if fusion_kernel_frames % 2 == 0:
-        raise ValueError(
-            f"fusion_kernel_frames = {fusion_kernel_frames} must be odd: an even kernel gives one frame "
-            "more than the slow pathway has"
-        )
     with no_jit_warning():
         from pytorchvideo.models.slowfast import create_slowfast
 

@@ -106,15 +106,11 @@ class VideoTransformer(nn.Module):
         super().__init__()
         if width % num_heads:
             raise ValueError(f"{width} channels do not divide by {num_heads} heads: {OTHER_WIDTH}")
-        if positions != "learned" and width // num_heads < 6:
+        self.head_channels = width // num_heads
+        if positions != "learned" and (self.head_channels < 6 or self.head_channels % 2):
             raise ValueError(
-                f"{width // num_heads} channels of a head are too few for rotary positions along three axes: "
-                f"{OTHER_WIDTH}"
-            )
-        if positions != "learned" and width // num_heads % 2:
-            raise ValueError(
-                f"{width // num_heads} channels of a head are odd, and rotary positions turn pairs: "
-                f"{OTHER_WIDTH}"
+                f"{self.head_channels} channels of a head: rotary positions turn pairs along three axes, so they "
+                f"take an even number, 6 or more: {OTHER_WIDTH}"
             )
         self.tubelet = tubelet
         self.full = self.grid(full[0], full[1], full[1])
@@ -125,7 +121,6 @@ class VideoTransformer(nn.Module):
             self.positions = nn.Parameter(torch.zeros(1, width, *self.full))
         if has_class_token:
             self.class_token = nn.Parameter(torch.zeros(1, 1, width))
-        self.head_channels = width // num_heads
         shares = [drop_path * number / max(1, depth - 1) for number in range(depth)]
         self.blocks = nn.ModuleList(Block(width, num_heads, mlp_ratio, share) for share in shares)
         self.norm = nn.LayerNorm(width, eps=1e-6)

@@ -264,51 +264,39 @@ def group_batchnorm(model: nn.Module) -> nn.Module:
 
     Parameters and buffers stay the same tensors under the same names, so an existing optimizer
     keeps working. Hooks of the layers are lost. Raises ValueError for a layer without scale and
-    shift, or without running statistics, and for a model all of whose layers are of other kinds.
+    shift, or without running statistics.
     """
-    model = _with_groups(model, {})
-    others = {
-        type(module).__name__ for module in model.modules() if isinstance(module, OTHER_KINDS)
-    }
-    if others and not grouped_layers(model):
-        raise ValueError(
-            f"no layer was given groups: {', '.join(sorted(others))} is neither nn.BatchNorm3d nor nn.BatchNorm2d "
-            "itself; use one of them in the network"
-        )
+    made: dict[nn.Module, GroupedBatchNorm3d] = {}
+    # Without ``remove_duplicate=False``, a layer would be replaced under the first of its names alone.
+    for name, module in list(model.named_modules(remove_duplicate=False)):
+        # A subclass of nn.BatchNorm3d may compute something else, so it stays.
+        if type(module) in GROUPED:
+            if module not in made:
+                made[module] = _grouped(module)
+            if module is model:
+                return made[module]
+            model.set_submodule(name, made[module])
     return model
+
+
+def _grouped(layer: nn.Module) -> GroupedBatchNorm3d:
+    assert isinstance(layer, nn.BatchNorm3d | nn.BatchNorm2d)
+    if not (layer.affine and layer.track_running_stats):
+        raise ValueError(
+            f"{layer}: grouped statistics need affine=True and track_running_stats=True"
+        )
+    # The new layer needs no memory of its own, because it gets the tensors of the plain layer.
+    with torch.device("meta"):
+        grouped = GROUPED[type(layer)](layer.num_features, layer.eps, layer.momentum)
+    for name, parameter in layer.named_parameters(recurse=False):
+        grouped.register_parameter(name, parameter)
+    for name, buffer in layer.named_buffers(recurse=False):
+        grouped.register_buffer(name, buffer)
+    return grouped.train(layer.training)
 
 
 OTHER_KINDS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 """A layer that is one of these or derives from one takes statistics over clips."""
-
-
-def _with_groups(model: nn.Module, made: dict[nn.Module, nn.Module]) -> nn.Module:
-    # A layer that a network has under two names stays one layer.
-    if model in made:
-        return made[model]
-    # A subclass of nn.BatchNorm3d may compute something else, so it stays.
-    kind = GROUPED.get(type(model))
-    if kind is None:
-        made[model] = model
-        # ``named_children`` leaves out the second name of a layer.
-        for name, child in list(model._modules.items()):
-            if child is not None and (replaced := _with_groups(child, made)) is not child:
-                setattr(model, name, replaced)
-        return model
-    assert isinstance(model, nn.BatchNorm3d | nn.BatchNorm2d)
-    if not (model.affine and model.track_running_stats):
-        raise ValueError(
-            f"{model}: grouped statistics need affine=True and track_running_stats=True"
-        )
-    # The new layer needs no memory of its own, because it gets the tensors of the plain layer.
-    with torch.device("meta"):
-        grouped = kind(model.num_features, model.eps, model.momentum)
-    for name, parameter in model.named_parameters(recurse=False):
-        grouped.register_parameter(name, parameter)
-    for name, buffer in model.named_buffers(recurse=False):
-        grouped.register_buffer(name, buffer)
-    made[model] = grouped.train(model.training)
-    return grouped
 
 
 def set_num_groups(model: nn.Module, num_groups: int) -> None:

@@ -60,9 +60,9 @@ class RandomClips:
         batch, side = self.batch(shape), self.region_side
         if side is not None:
             sizes = ((shape.frames, side, side),) * shape.clips
-            regions = Regions(sizes, tuple(range(shape.clips)), shape.crop)
+            regions = Regions(sizes, tuple(range(shape.clips)), shape.crop, self.augment)
             batch = replace(batch, clips=self._draw(shape, side), regions=regions)
-        return lambda: batch.on(self.device, self.augment)
+        return lambda: batch.on(self.device)
 
     def _draw(self, shape: StepShape, side: int) -> Tensor:
         num_bytes = 3 * shape.clips * shape.frames * side**2

@@ -130,8 +130,9 @@ def with_precise_bn(
     populations: dict[GroupedBatchNorm3d, Population] = defaultdict(Population)
     unusable: set[int] = set()
     with keeping(model) as layers:
-        for number, batch in enumerate(batches):
-            check_clips(batch)
+        for number, loaded in enumerate(batches):
+            check_clips(loaded)
+            batch = loaded.on(normalizer.device)
             for index, reason in batch.unusable:
                 if index not in unusable:
                     LOGGER.warning(

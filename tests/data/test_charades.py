@@ -24,7 +24,7 @@ def root(tmp_path):
 @pytest.fixture
 def read(tmp_path, root):
     def read(content, num_classes=157):
-        return read_charades(written(tmp_path / "list.csv", content), root, num_classes)
+        return read_charades(written(tmp_path / "list.csv", content), root, num_classes).existing()
 
     return read
 

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from torchvision.transforms import v2
 
-from mgexp.data.clips import RelativeCrop, SquareCrop, resize
+from mgexp.data.clips import RelativeCrop, SquareCrop, finish
 from mgexp.data.views import view_region
 from mgexp.video.reader import Region
 
@@ -164,7 +164,7 @@ def test_squares_of_views(frame, num, regions):
 
 def test_a_region_of_the_right_size_is_cut_and_not_resized():
     frames = random_frames(4, 64, 80)
-    clip = resize(torch.from_numpy(frames)[:, 3:35, 5:37], 32)
+    clip = finish(torch.from_numpy(frames)[:, 3:35, 5:37], 32)
     assert torch.equal(clip, torch.from_numpy(frames[:, 3:35, 5:37]))
 
 
@@ -172,7 +172,7 @@ def test_a_region_of_the_right_size_is_cut_and_not_resized():
 @pytest.mark.parametrize(("side", "crop"), [(60, 64), (50, 45), (64, 32), (64, 17), (1, 8), (9, 1)])
 def test_resizing_agrees_with_pillow(num_frames, side, crop):
     frames = random_frames(num_frames, 64, 80)
-    clip = resize(torch.from_numpy(frames)[:, :side, 7 : 7 + side], crop)
+    clip = finish(torch.from_numpy(frames)[:, :side, 7 : 7 + side], crop)
     for ours, source in zip(clip.numpy(), frames, strict=True):
         region = Image.fromarray(source[:side, 7 : 7 + side])
         theirs = np.asarray(region.resize((crop, crop), Image.Resampling.BILINEAR))

@@ -292,14 +292,14 @@ def test_draws_are_what_they_were(row, monkeypatch):
     inverse_uniform, stride_range, seed, times, corner, flipped = row
     reader = Recorder()
 
-    def resize(frames, crop):
+    def finish(frames, crop, augment, seed):
         return torch.arange(crop).reshape(1, 1, crop, 1)
 
     @contextmanager
     def opener(path):
         yield reader
 
-    monkeypatch.setattr(module, "resize", resize)
+    monkeypatch.setattr(module, "finish", finish)
     sizes = {"jitter": (256, 320), "full_crop": 224, "inverse_uniform": inverse_uniform}
     clips = training_clips_of([VideoRecord("a.mp4", 0)], opener, flip=True, **sizes)
     clip = clips[Request(stride_range, seed)]

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from listed import assert_at, names_and_labels, the_problem, write_videos
+from listed import assert_at, names_and_labels, the_problem_of, write_videos
 from tiny import refuse_to_list
 
 from mgexp.config.keys import DataKeys
@@ -21,13 +21,13 @@ def folder(tmp_path):
 
 def test_videos_have_the_class_of_their_folder_in_the_order_of_their_paths(folder):
     wanted = [("my walk/c d.webm", 0), ("run/a.mp4", 1), ("run/b.AVI", 1)]
-    assert names_and_labels(folder, read_folders(folder, CLASSES)) == wanted
+    assert names_and_labels(folder, read_folders(folder, CLASSES).existing()) == wanted
 
 
 def test_a_folder_of_images_is_a_video(folder):
     write_videos(folder, "run/clip/img_1.JPG", "run/clip/img_2.JPG")
     wanted = [("run/a.mp4", 1), ("run/b.AVI", 1), ("run/clip", 1)]
-    assert names_and_labels(folder, read_folders(folder, CLASSES))[1:] == wanted
+    assert names_and_labels(folder, read_folders(folder, CLASSES).existing())[1:] == wanted
 
 
 def test_the_classes_are_the_folders(folder):
@@ -36,7 +36,7 @@ def test_the_classes_are_the_folders(folder):
 
 def test_paths_have_no_dots_wherever_the_folder_is_named_from(folder, monkeypatch):
     monkeypatch.chdir(folder / "run")
-    found = read_folders(Path("../../train"), CLASSES)
+    found = read_folders(Path("../../train"), CLASSES).existing()
     assert [record.path for record in found.records][1:] == [
         f"{folder}/run/a.mp4",
         f"{folder}/run/b.AVI",
@@ -70,26 +70,25 @@ def test_the_root_holds_the_folders_of_both_lists(folders, root):
 )
 def test_what_is_no_video_of_a_class_is_one_problem(name, place, value, folder):
     write_videos(folder, name)
-    found = read_folders(folder, CLASSES)
+    found = read_folders(folder, CLASSES).existing()
     assert_at(folder / place, value, found)
     assert len(found.records) == 3
 
 
 def test_a_class_without_videos_is_a_problem(folder):
     (folder / "my walk/c d.webm").unlink()
-    assert_at(folder, "'my walk'", read_folders(folder, CLASSES))
+    assert_at(folder, "'my walk'", read_folders(folder, CLASSES).existing())
 
 
 @pytest.mark.parametrize(
     ("name", "said"), [("no", "does not exist"), ("run/a.mp4", "is not a folder")]
 )
 def test_a_folder_that_is_none_is_a_problem(name, said, folder):
-    assert f"folder of videos {folder / name} {said}" in the_problem(
-        read_folders(folder / name, CLASSES)
-    )
+    problem = the_problem_of(lambda: read_folders(folder / name, CLASSES))
+    assert f"folder of videos {folder / name} {said}" in problem
 
 
 def test_a_folder_that_cannot_be_read_is_one_problem(folder, monkeypatch):
     refuse_to_list(monkeypatch, "run")
-    (problem,) = read_folders(folder, CLASSES).problems
+    problem = the_problem_of(lambda: read_folders(folder, CLASSES))
     assert problem.startswith(f"{folder}/run cannot be read: Permission denied")

@@ -29,7 +29,7 @@ def splits(tmp_path):
 
 
 def read(splits, root, split="train", pattern="*_test_split1.txt", num_classes=2):
-    return read_hmdb51(splits / pattern, root, num_classes, split)
+    return read_hmdb51(splits / pattern, root, num_classes, split).existing()
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,9 @@ def root(tmp_path):
 @pytest.fixture
 def read(tmp_path, root):
     def read(content, split="train", folder=root):
-        return read_kinetics(written(tmp_path / "list.csv", content), folder, CLASSES, split)
+        return read_kinetics(
+            written(tmp_path / "list.csv", content), folder, CLASSES, split
+        ).existing()
 
     return read
 
@@ -128,7 +130,7 @@ def test_a_label_with_dots_does_not_leave_the_root(tmp_path, root):
     write_videos(tmp_path, "AAAAAAAAAAA_000001_000002.mp4")
     path = tmp_path / "list.csv"
     path.write_text("label,youtube_id,time_start,time_end\n..,AAAAAAAAAAA,1,2\n")
-    found = read_kinetics(path, root, {"..": 0}, "train")
+    found = read_kinetics(path, root, {"..": 0}, "train").existing()
     assert found.missing == (str(root / "AAAAAAAAAAA_000001_000002.mp4"),)
 
 

@@ -52,7 +52,7 @@ def test_what_is_outside_is_read_where_that_is_allowed(tmp_path, root):
 def test_names_with_control_characters_are_refused_and_shown_escaped(name, tmp_path, root):
     (root / name).write_text("video")
     (tmp_path / "list.txt").write_text(f"{name} 0\nrun/a.mp4 1\n")
-    found = read_list(tmp_path / "list.txt", root, 2)
+    found = read_list(tmp_path / "list.txt", root, 2).existing()
     (problem,) = found.problems
     assert problem.startswith("names with control characters, or bytes that are no UTF-8")
     assert problem.isprintable()

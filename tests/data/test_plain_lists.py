@@ -19,7 +19,9 @@ def read(tmp_path, root):
     """Reads a list file of the given text, or bytes, with three classes."""
 
     def read(content, **how):
-        return read_list(written(tmp_path / "train.csv", content), root, num_classes=3, **how)
+        return read_list(
+            written(tmp_path / "train.csv", content), root, num_classes=3, **how
+        ).existing()
 
     return read
 
@@ -95,7 +97,7 @@ def test_a_root_folder_behind_a_link(read, root, tmp_path):
     link = tmp_path / "link"
     link.symlink_to(root)
     (tmp_path / "list.csv").write_text(f"{root}/run/a.mp4 1\n{link}/run/b.mp4 2\n")
-    found = read_list(tmp_path / "list.csv", link, 3)
+    found = read_list(tmp_path / "list.csv", link, 3).existing()
     assert ([record.label for record in found.records], found.problems) == ([1, 2], ())
 
 
@@ -149,7 +151,7 @@ def test_an_empty_list_is_a_problem(read, content):
 
 
 def test_a_missing_list_and_root_folder_are_both_named(tmp_path):
-    found = read_list(tmp_path / "no.csv", tmp_path / "nowhere", 3)
+    found = read_list(tmp_path / "no.csv", tmp_path / "nowhere", 3).existing()
     assert [problem.split(": ")[0] for problem in found.problems] == [
         f"list file {tmp_path}/no.csv does not exist",
         f"DATA.PATH_PREFIX {tmp_path}/nowhere",

@@ -11,7 +11,7 @@ from test_augmented_clips import AUGMENT, training_clips
 from tiny import command, data_keys, run_net, tiny_config, write_config
 from torch.utils.data import DataLoader
 
-from mgexp.data.batches import Batch, FinishedBatches, collate
+from mgexp.data.batches import Batch, collate
 from mgexp.data.loader import build_crops, build_train_loader
 from mgexp.video.pyav import PyavReader
 
@@ -29,8 +29,8 @@ def loaders(num_workers=0, augment=AUGMENT, broken=(), relative=None):
     theirs = training_clips(augment, broken, relative)
     ours = training_clips(augment, broken, relative)
     ours.finishes = False
-    loader = load(ours, collate_fn=partial(collate, are_finished=False))
-    return load(theirs, collate_fn=collate), FinishedBatches(loader, CPU, augment)
+    loader = load(ours, collate_fn=partial(collate, are_finished=False, augment=augment))
+    return load(theirs, collate_fn=collate), (batch.on(CPU) for batch in loader)
 
 
 @pytest.mark.parametrize("augment", [None, AUGMENT], ids=["plain", "augmented"])
@@ -64,19 +64,6 @@ def test_a_batch_without_clips_says_why():
         assert batch.unusable
 
 
-def test_workers_start_with_the_iterator():
-    """A signal may still end the run at once, while workers start; later it may not."""
-    started = []
-
-    class Loader:
-        def __iter__(self):
-            started.append(True)
-            return iter(())
-
-    iter(FinishedBatches(Loader(), CPU, None))
-    assert started
-
-
 def test_regions_are_pinned_with_their_labels(fake_gpu):
     clips = training_clips(AUGMENT)
     clips.finishes = False
@@ -93,10 +80,9 @@ def test_a_key_says_who_makes_the_clips(tmp_path):
         cfg = tiny_config(tmp_path, {"AUG.DEVICE": where, "AUG.COLOR_JITTER": 0.4})
         return build_train_loader(cfg, [], [], CPU, PyavReader)
 
-    assert isinstance(loader("workers"), DataLoader)
-    made = loader("training")
-    assert made.augment is not None
-    assert made.loader.collate_fn.keywords == {"are_finished": False}
+    (workers, training) = (loader(where).collate_fn.keywords for where in ("workers", "training"))
+    assert (workers["are_finished"], training["are_finished"]) == (True, False)
+    assert training["augment"] is not None
 
 
 def test_memory_is_planned_for_the_largest_region(tmp_path):
@@ -126,4 +112,6 @@ def metrics_of(run):
 
 def test_a_finished_batch_is_left_alone():
     batch = Batch(torch.empty(0, 3, 0, 0, 0), torch.empty(0), ((1, "gone"),))
-    assert [*FinishedBatches([batch], CPU, None)] == [batch]
+    there = batch.on(CPU)
+    assert all(map(torch.equal, there.tensors(), batch.tensors()))
+    assert (there.unusable, there.regions) == (batch.unusable, None)

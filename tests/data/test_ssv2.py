@@ -39,7 +39,7 @@ def read(tmp_path, root):
         if not isinstance(content, bytes):
             content = (content if isinstance(content, str) else json.dumps(content)).encode()
         path.write_bytes(content)
-        return read_ssv2(path, root, CLASSES)
+        return read_ssv2(path, root, CLASSES).existing()
 
     return read
 

@@ -24,7 +24,7 @@ def root(tmp_path):
 @pytest.fixture
 def read(tmp_path, root):
     def read(content):
-        return read_ucf101(written(tmp_path / "list01.txt", content), root, CLASSES)
+        return read_ucf101(written(tmp_path / "list01.txt", content), root, CLASSES).existing()
 
     return read
 

@@ -116,7 +116,7 @@ def test_lists_name_the_videos_of_other_scenes(small, checkout, tmp_path, capsys
     for prefix in ("", "search_"):
         for number, tested in enumerate(SMALL_FOLDS):
             found = {
-                split: read_list(tmp_path / f"{prefix}{split}_{number}.csv", tmp_path, 4)
+                split: read_list(tmp_path / f"{prefix}{split}_{number}.csv", tmp_path, 4).existing()
                 for split in ("train", "val")
             }
             assert all(videos.problems == videos.missing == () for videos in found.values())

@@ -9,7 +9,7 @@ from tiny import tiny_config
 from torch import nn
 
 from mgexp import dist
-from mgexp.data.batches import Batch, DeviceBatches, FinishedBatches, Regions
+from mgexp.data.batches import Batch, DeviceBatches, Regions
 from mgexp.data.loader import build_train_loader
 from mgexp.dist import Processes
 from mgexp.errors import InputError
@@ -109,19 +109,18 @@ def test_the_next_batch_is_copied_while_a_step_computes(fake_gpu):
 def test_clips_that_the_gpu_makes_are_on_the_gpu(fake_gpu, tmp_path):
     cfg = tiny_config(tmp_path, {**AUGMENTED, "AUG.DEVICE": "training"})
     loader = build_train_loader(cfg, [], [], GPU, PyavReader)
-    assert isinstance(loader, FinishedBatches)
+    made_from = loader.collate_fn.keywords
     labels = torch.zeros(20, dtype=torch.long)
     pixels = torch.zeros(20 * 4 * 9 * 9 * 3, dtype=torch.uint8)
-    # The seeds reach every operation of RandAugment.
-    regions = Regions(((4, 9, 9),) * 20, tuple(range(20)), 8)
     seen = []
 
     def augment(frames, seed):
         seen.append((frames.device, seed))
-        return loader.augment(frames, seed)
+        return made_from["augment"](frames, seed)
 
-    batches = iter(FinishedBatches([Batch(pixels, labels, (), regions=regions)], GPU, augment))
-    source = DeviceBatches(batches, GPU)
+    # The seeds reach every operation of RandAugment.
+    regions = Regions(((4, 9, 9),) * 20, tuple(range(20)), 8, augment)
+    source = DeviceBatches(iter([Batch(pixels, labels, (), regions=regions)]), GPU)
     fake_gpu.calls.clear()
     batch = source.take()
     assert batch.clips.shape == (20, 3, 4, 8, 8)

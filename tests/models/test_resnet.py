@@ -91,17 +91,6 @@ def test_tsm_of_depth_101_shifts_in_every_second_block():
     assert shifting[:2] == [f"blocks.1.res_blocks.{number}.branch2.conv_a" for number in (0, 2)]
 
 
-@pytest.mark.parametrize("depth", [18, 152])
-def test_depths_without_a_released_configuration_are_refused(depth):
-    with pytest.raises(ValueError, match=rf"depth {depth} is unknown; .* \(50, 101\)"):
-        build("I3D", depth=depth)
-
-
-def test_channels_that_cannot_be_shifted_are_refused():
-    with pytest.raises(ValueError, match="12 channels cannot be shifted: they do not divide by 8"):
-        build("TSM", width=12)
-
-
 # Channels 0 | 1 | 2 … 7 of 8: from the next frame, from the one before, the same. Frames are 1 … T, 0 is none.
 TABLES = {
     1: [[0], [0], [1]],

@@ -52,18 +52,6 @@ def test_frames_that_alpha_does_not_divide_are_refused():
         build_on_meta()(torch.zeros(1, 3, 6, 32, 32, device="meta"))
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"width": 12}, "width = 12 .* beta_inv = 8"),
-        ({"fusion_kernel_frames": 6}, "fusion_kernel_frames = 6 must be odd"),
-    ],
-)
-def test_arguments_that_make_no_network_are_refused(changes, message):
-    with pytest.raises(ValueError, match=message):
-        build(**changes)
-
-
 def test_two_bn_groups_give_the_training_logits_of_two_plain_batches():
     torch.manual_seed(0)
     grouped = build(width=8, num_classes=5, dropout=0.0).double()

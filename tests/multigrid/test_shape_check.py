@@ -93,9 +93,9 @@ class Convolutions(nn.Module):
         return self.head(self.pool(self.norm(self.layer(clips)).relu()).flatten(1))
 
 
-def problems(model, shapes=(*COARSE, FULL), **options):
+def problems(model, shapes=(*COARSE, FULL)):
     torch.manual_seed(0)
-    return [one.problem for one in check_shapes(model, shapes, **options)]
+    return [one.problem for one in check_shapes(model, shapes)]
 
 
 @pytest.mark.parametrize("way", ["interpolated", "nearest"])
@@ -280,16 +280,6 @@ def test_padding_with_zeros_does_not_look_like_positions():
 
     found = check_shapes(Padded(), [*COARSE, FULL])
     assert {(one.positions, one.problem) for one in found} == {(("none",), "")}
-
-
-def test_the_full_shape_is_that_of_the_unchanged_network():
-    model, other = Absolute(WAYS["interpolated"]), Absolute(WAYS["interpolated"])
-    other.load_state_dict(model.state_dict())
-    assert problems(model, [FULL], unchanged=other) == [""]
-    with torch.no_grad():
-        other.head.bias += 1e-3
-    (problem,) = problems(model, [FULL], unchanged=other)
-    assert "differ from those of the unchanged network by up to 0.001" in problem
 
 
 @pytest.mark.parametrize(

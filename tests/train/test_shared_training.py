@@ -8,7 +8,6 @@ from several_processes import in_processes
 from shared_training import CPU, SEED, Training
 from tiny import NUM_TRAIN, RECIPE_OF_TRANSFORMERS, VIT, data_keys, tiny_config
 
-from mgexp.data.batches import FinishedBatches
 from mgexp.data.lists import build_list
 from mgexp.data.loader import build_train_loader
 from mgexp.multigrid.sampler import StepSampler
@@ -181,8 +180,7 @@ def first_clips(processes, folder, data):
     steps = islice(StepSampler(schedule, SEED, 0, processes.rank), 4)
     records = build_list(cfg, "TRAIN_LIST").records
     loader = build_train_loader(cfg, records, steps, CPU, PyavReader)
-    assert isinstance(loader, FinishedBatches)
-    return [batch.tensors() for batch in loader]
+    return [batch.on(CPU).tensors() for batch in loader]
 
 
 @pytest.mark.slow
