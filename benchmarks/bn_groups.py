@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compare two ways to normalise groups of clips: one group after the other, and all groups at once.
+"""Compare ways to normalise groups of clips: one after the other, all at once, and by our kernels on a GPU.
 
     python benchmarks/bn_groups.py --groups 1 8 64
     python benchmarks/bn_groups.py --groups 1 8 64 --compile     also seconds of torch.compile; takes minutes
@@ -35,12 +35,12 @@ from mgexp.plan.ways import build_training_step
 from mgexp.run.environment import describe
 from mgexp.run.files import write_json
 from mgexp.text import aligned
-from mgexp.train.step import compiled
+from mgexp.train.compiled import compiled
 
 # ruff: noqa: ANN401 (torch calls these with values of many types)
 
 ROW = Path("experiments/main/k400_slowfast_8x8_r50/long_short.yaml")
-WAYS = {"one by one": False, "at once": True}
+WAYS = ("one by one", "at once", "kernels")
 
 
 class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -54,14 +54,16 @@ class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 @contextmanager
-def normalising(at_once: bool) -> Iterator[None]:
-    """Normalise all groups at once in the block, or one after the other."""
-    before = batchnorm.folds
-    batchnorm.folds = lambda device, num_groups: at_once
+def normalising(way: str) -> Iterator[None]:
+    """Normalise groups in this way in the block."""
+    before = batchnorm.folds, batchnorm.kernels
+    batchnorm.folds = lambda device: way == "at once"
+    if way != "kernels":
+        batchnorm.kernels = lambda: None  # type: ignore[assignment]
     try:
         yield
     finally:
-        batchnorm.folds = before
+        batchnorm.folds, batchnorm.kernels = before
 
 
 def num_nodes(model: nn.Module, step: Step) -> int:
@@ -100,7 +102,7 @@ def uncompiled(model: nn.Module) -> None:
 def measure(
     options: argparse.Namespace, note: Callable[[list[dict[str, Any]]], None]
 ) -> list[dict[str, Any]]:
-    """Measure every number of groups in both ways. ``note`` gets all lines that there are, after each of them."""
+    """Measure every number of groups in all ways. ``note`` gets all lines that there are, after each of them."""
     cfg, problems = read_config(options.cfg, options.overrides)
     raise_problems(problems)
     device = device_of(cfg.DEVICE)
@@ -109,8 +111,8 @@ def measure(
     found = []
     for groups in options.groups:
         shape = StepShape(options.frames, options.crop, groups * options.clips_per_group, groups)
-        for name, at_once in WAYS.items():
-            with normalising(at_once):
+        for name in WAYS if device.type == "cuda" else WAYS[:2]:
+            with normalising(name):
                 step = way.gradients(shape)
                 step()
                 with Operators() as operators:  # type: ignore[no-untyped-call]

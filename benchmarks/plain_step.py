@@ -21,8 +21,9 @@ from mgexp.multigrid.schedule import StepShape
 from mgexp.optim.build import build_optimizer, set_rates
 from mgexp.plan.timing import Step, Way
 from mgexp.plan.ways import LEARNING_RATE, RandomClips, build_training_step
+from mgexp.train.compiled import Mode, compiled
 from mgexp.train.precision import Precision, resolve_precision
-from mgexp.train.step import Mode, compiled, seed_step
+from mgexp.train.step import seed_step
 from mgexp.train.task import build_task
 
 OURS, PLAIN, ONE_GROUP = "ours", "plain", "one_group"

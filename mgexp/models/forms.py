@@ -1,8 +1,8 @@
 """Compute 3D convolutions that do not need three dimensions by the kernels of two.
 
-Clips in channels_last_3d are also frames (N·T, C, H, W) and a time axis (N, C, T, H·W), without a copy. Kernels
-for these are often faster. A layer takes a form by its class, and keeps its weights and their names. Results
-differ only by rounding. Clips in another memory format are copied.
+Clips in channels_last_3d are also frames (N·T, C, H, W), a time axis (N, C, T, H·W) and rows (N·T·H·W, C), without
+a copy. Kernels for these are often faster. A layer takes a form by its class, and keeps its weights and their
+names. Results differ only by rounding. Clips in another memory format are copied.
 """
 
 from __future__ import annotations
@@ -33,6 +33,14 @@ class TimeConv3d(nn.Conv3d):
         stride, padding = (self.stride[0], 1), (_padding(self)[0], 0)
         y = F.conv2d(x.flatten(3), self.weight.flatten(3), self.bias, stride, padding)
         return torch.unflatten(y, 3, x.shape[3:])
+
+
+class RowsConv3d(nn.Conv3d):
+    """Convolution 1 x 1 x 1 as a product of two matrices."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.linear(x.permute(0, 2, 3, 4, 1), self.weight.flatten(1), self.bias)
+        return y.permute(0, 4, 1, 2, 3)
 
 
 class BlockConv3d(nn.Conv3d):
@@ -69,7 +77,7 @@ class Block4Conv3d(BlockConv3d):
     num_frames = 4
 
 
-FORMS = (FramesConv3d, TimeConv3d, BlockConv3d)
+FORMS = (FramesConv3d, TimeConv3d, RowsConv3d, BlockConv3d)
 
 FORM: dict[tuple[str, str], type[nn.Conv3d]] = {
     # Measured with torch 2.15 and oneDNN on two AMD EPYCs, where nn.Conv3d and nn.MaxPool3d are not slower for
@@ -80,14 +88,16 @@ FORM: dict[tuple[str, str], type[nn.Conv3d]] = {
     # Measured on an H100 (benchmarks/h100.md). Other forms take less time of the GPU too, but more of Python,
     # which limits a step until it is a CUDA graph.
     ("stem", "cuda"): Block4Conv3d,
+    ("space", "cuda graph"): FramesConv3d,
+    ("point", "cuda graph"): RowsConv3d,
 }
-"""The class of the layers of a kind (`kind_of`) that train on a type of device. Others stay as they are."""
+"""The class of the layers of a kind (`kind_of`) that train in a place. Others stay as they are."""
 
 
-def take_forms(model: nn.Module, device_type: str) -> None:
-    """Give the layers of ``model`` the forms in which they train on the device."""
+def take_forms(model: nn.Module, place: str) -> None:
+    """Give the layers of ``model`` the forms in which they train on "cpu", on "cuda" or in a "cuda graph"."""
     for module in model.modules():
-        module.__class__ = FORM.get((kind_of(module), device_type), type(module))
+        module.__class__ = FORM.get((kind_of(module), place), type(module))
 
 
 def drop_forms(model: nn.Module) -> nn.Module:
@@ -100,8 +110,8 @@ def drop_forms(model: nn.Module) -> nn.Module:
 def kind_of(layer: nn.Module) -> str:
     """Name the kind of a convolution; "" if it has no other form, or is a custom class.
 
-    It is "strided" (1 x 1 x 1 with a stride over pixels), "time" (k x 1 x 1) or a "stem" (k x 7 x 7 of three
-    channels).
+    It is a "point" (1 x 1 x 1), "strided" (a point with a stride over pixels), "space" (1 x k x k), "time"
+    (k x 1 x 1) or a "stem" (k x 7 x 7 of three channels).
     """
     if type(layer) is not nn.Conv3d or isinstance(layer.padding, str):
         return ""
@@ -111,9 +121,9 @@ def kind_of(layer: nn.Module) -> str:
     sides = zip(kernel_size, stride, layer.padding, strict=True)
     over_time, *over_space = (side != (1, 1, 0) for side in sides)
     if not any(over_space):
-        return "time" if over_time else ""
+        return "time" if over_time else "point"
     if not over_time:
-        return "strided" if kernel_size == ALL else ""
+        return "strided" if kernel_size == ALL else "space"
     is_stem = kernel_size[1:] == (7, 7) and stride[0] == 1 and layer.in_channels == 3
     return "stem" if is_stem else ""
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -36,21 +37,23 @@ class GroupStats(NamedTuple):
         return self.variances * ((self.num_values - 1) / self.num_values)
 
 
-MANY_GROUPS = 8
-"""The number of groups from which one normalisation of all groups replaces one for each group on a GPU.
+def folds(device: torch.device) -> bool:
+    """Return whether a layer normalises all groups at once by torch's operators, and not one after the other.
 
-Assumption: no GPU has compared the two. One for all takes 52 operators in both passes, and one for each takes 6
-for each group (counted). But one for all reads and writes the clips about three times as often.
-"""
-
-
-def folds(device: torch.device, num_groups: int) -> bool:
-    """Return whether a layer normalises all groups at once, and not one group after the other.
-
-    On a CPU, one after the other is faster: measured with one thread, forward and backward, 4 groups of 8 clips of
-    128 channels, 4×12² pixels take 10 ms so and 61 ms at once.
+    A compiler for a GPU needs minutes for many groups one after the other. Without one, all at once reads and
+    writes the clips about three times as often.
     """
-    return device.type != "cpu" and (torch.compiler.is_compiling() or num_groups >= MANY_GROUPS)
+    return device.type != "cpu" and torch.compiler.is_compiling()
+
+
+@functools.cache
+def kernels() -> ModuleType | None:
+    """Import the kernels for a GPU; return None without triton, which comes with torch for a GPU."""
+    try:
+        from mgexp.multigrid import bn_kernels
+    except ModuleNotFoundError:
+        return None
+    return bn_kernels
 
 
 class GroupedBatchNorm3d(nn.BatchNorm3d):
@@ -74,6 +77,11 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
     """
 
     is_frozen = False
+    kernel_from = 2
+    """The number of groups from which a GPU takes our kernels, which take as long for any number of groups.
+
+    For one group, Python needs longer to start them than torch's own. In a CUDA graph that costs nothing.
+    """
 
     def train(self, mode: bool = True) -> GroupedBatchNorm3d:
         return super().train(mode and not self.is_frozen)
@@ -84,13 +92,56 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
         self.kept: list[GroupStats] | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.training or (self.num_groups == 1 and self.kept is None):
+        has_kernel = self.training and self._has_kernel(x)
+        if not has_kernel and (not self.training or (self.num_groups == 1 and self.kept is None)):
             return super().forward(x)
         self._check_input_dim(x)
+        if self.num_groups > 0 and len(x) % self.num_groups:
+            raise ValueError(
+                f"{len(x)} clips do not divide into {self.num_groups} BN groups of equal size"
+            )
+        if has_kernel:
+            return self._normalize_by_kernel(x)
         if self.num_groups > 0:
             out, means, variances = self._normalize_blocks(x)
         else:
             out, means, variances = self._normalize_part(x)
+        self._record(x, means, variances)
+        return out
+
+    def _has_kernel(self, x: Tensor) -> bool:
+        return (
+            x.is_cuda
+            and self.num_groups >= self.kernel_from
+            and not torch.compiler.is_compiling()
+            and (module := kernels()) is not None
+            and bool(module.takes(x))
+        )
+
+    def _normalize_by_kernel(self, x: Tensor) -> Tensor:
+        module = kernels()
+        assert module is not None
+        assert self.num_batches_tracked is not None
+        is_tracked = self.kept is None and self.momentum is not None
+        out: Tensor
+        out, statistics = module.KernelNorm.apply(
+            x,
+            self.weight,
+            self.bias,
+            self.running_mean,
+            self.running_var,
+            self.num_groups,
+            self.eps,
+            self.momentum if is_tracked else None,
+        )
+        if is_tracked:
+            self.num_batches_tracked.add_(1)
+        else:
+            self._record(x, statistics[0], statistics[1])
+        return out
+
+    def _record(self, x: Tensor, means: Tensor, variances: Tensor) -> None:
+        """Keep the (groups, C) statistics of ``x``, or move the running statistics towards them."""
         if self.kept is not None:
             # A group has a part of the values of this process, or those of several processes.
             own = x.numel() // x.shape[1]
@@ -98,14 +149,11 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
             self.kept.append(GroupStats(means, variances, num_values))
         else:
             self.track(means, variances)
-        return out
 
     def _normalize_blocks(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Normalise each block; return the clips, and (groups, C) means and unbiased variances."""
         groups = self.num_groups
-        if len(x) % groups:
-            raise ValueError(f"{len(x)} clips do not divide into {groups} BN groups of equal size")
-        if folds(x.device, groups):
+        if folds(x.device):
             with torch.no_grad():
                 values = _blocks(x, groups).to(self.weight.dtype)
                 biased, means = torch.var_mean(values, OVER_BLOCK, correction=0)

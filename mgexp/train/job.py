@@ -48,6 +48,7 @@ from mgexp.train.checkpoint import (
     is_out_of_patience,
     save_checkpoint,
 )
+from mgexp.train.compiled import compiled_step, settle_buckets
 from mgexp.train.evaluate import Evaluator, build_protocol
 from mgexp.train.faults import explaining_faults
 from mgexp.train.loop import LoadedClips, Loop, milestones
@@ -57,14 +58,7 @@ from mgexp.train.precision_check import require_precision
 from mgexp.train.result import Outcome, build_result, flops_counter, outcome_of, summary
 from mgexp.train.resume import Choice
 from mgexp.train.setup import Inputs
-from mgexp.train.step import (
-    Normalizer,
-    TrainStep,
-    build_step,
-    compiled_step,
-    keep_memory,
-    settle_buckets,
-)
+from mgexp.train.step import Normalizer, TrainStep, build_step, keep_memory
 from mgexp.train.task import build_task
 
 

@@ -1,7 +1,4 @@
-"""Run one training step: cut a mini-batch into parts, normalise, forward, backward, update.
-
-The network of a step can also be compiled.
-"""
+"""Run one training step: cut a mini-batch into parts, normalise, forward, backward, update."""
 
 from __future__ import annotations
 
@@ -9,14 +6,12 @@ import ctypes
 import hashlib
 import math
 import sys
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
 from operator import itemgetter
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -25,16 +20,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mgexp.config.keys import Config
 from mgexp.data.batches import Batch
-from mgexp.dist import Processes
-from mgexp.errors import InputError, first_line, listed
+from mgexp.errors import InputError, listed
 from mgexp.models.layers import Draws, set_draws
 from mgexp.multigrid.batchnorm import grouped_layers, one_sample, set_num_groups, share_statistics
 from mgexp.multigrid.schedule import StepShape
-from mgexp.run.clock import Clock
-from mgexp.run.log import LOGGER, progress_bar
-from mgexp.text import counted
 from mgexp.train.checkpoint import State
-from mgexp.train.faults import explaining_memory
 from mgexp.train.mixing import Mixing, is_mixed
 from mgexp.train.precision import Precision
 from mgexp.train.task import Loss, Task
@@ -333,105 +323,3 @@ def seed_step(seed: int, step: int) -> None:
     # plain sum would give step 1 of seed 0 the draws of step 0 of seed 1.
     digest = hashlib.blake2b(f"{seed} {step}".encode(), digest_size=7).digest()
     torch.manual_seed(int.from_bytes(digest, "little"))
-
-
-Mode = Literal["default", "cuda_graphs"]
-INDUCTOR_MODES = {"default": "default", "cuda_graphs": "reduce-overhead"}
-
-
-@contextmanager
-def compiled(model: nn.Module, mode: Mode, num_graphs: int) -> Iterator[None]:
-    """Compile ``model`` as a whole, in place, for the block. Its copies stay uncompiled.
-
-    torch may compile ``num_graphs`` times. If it needs more, or cannot compile a part, that is an
-    error.
-    """
-    # By default torch gives up on a network that it has compiled too often, and then runs it slowly
-    # without a message.
-    limits = {
-        "recompile_limit": num_graphs,
-        "accumulated_recompile_limit": 8 * num_graphs,
-        "fail_on_recompile_limit_hit": True,
-    }
-    with torch._dynamo.config.patch(limits):
-        # dynamic=False compiles each shape by itself. By default torch would make one graph for
-        # sizes that vary, as soon as a second shape comes.
-        model.compile(fullgraph=True, dynamic=False, mode=INDUCTOR_MODES[mode])
-        yield
-
-
-def warm_up(step: TrainStep, shapes: Sequence[StepShape], task: Task, progress: bool) -> None:
-    """Run forward and backward on black clips of each shape. Weights, statistics and draws stay the same.
-
-    Raises TrainingError if memory runs out.
-    """
-    device = step.normalizer.device
-    # A training pass moves the running statistics of batch norm, so we put these back at the end.
-    before = {name: buffer.clone() for name, buffer in step.model.named_buffers()}
-    bar = progress_bar(len(shapes), " shapes", desc="compiling", is_shown=progress)
-    with bar, keeping_random_state(device):
-        for shape in shapes:
-            # The loader gives clips (B, 3, T, S, S) in this memory format. For another format torch
-            # would compile again.
-            size = (shape.clips, shape.frames, shape.crop, shape.crop, 3)
-            clips = torch.zeros(size, dtype=torch.uint8, device=device).permute(0, 4, 1, 2, 3)
-            flipped = torch.arange(shape.clips, device=device) % 2 == 0
-            batch = Batch(clips, task.no_labels(shape.clips, device), (), flipped=flipped)
-            with explaining_memory(f"before the first step, {shape}"):
-                step.backward(batch, shape.num_bn_groups, Draws(seed=0, step=0))
-            bar.update()
-    step.optimizer.zero_grad(set_to_none=True)
-    for name, buffer in step.model.named_buffers():
-        buffer.copy_(before[name])
-
-
-def settle_buckets(
-    step: TrainStep, shapes: Sequence[StepShape], task: Task, processes: Processes, clock: Clock
-) -> None:
-    """Let DDP choose how it groups gradients before the first step, so that all steps add them in one order.
-
-    DDP groups them anew after its first backward pass. With three processes or more, gloo's order of a sum depends
-    on the place in the group. So the first step after a resume would differ in its last bits from the same step of
-    a run that was not interrupted. (Measured with torch 2.15: 11 of 14 tensors with three processes, 14 of 14 with
-    four, none with two.)
-    """
-    if processes.count > 2:
-        with clock.measure("train"), clock.measure("shape_warmup"):
-            warm_up(step, shapes, task, progress=False)
-
-
-@contextmanager
-def compiled_step(
-    mode: Literal["off"] | Mode,
-    step: TrainStep,
-    state: State,
-    task: Task,
-    shapes: Sequence[StepShape],
-    progress: bool,
-) -> Iterator[None]:
-    """Compile the network of ``state`` for every shape, for the block, unless ``mode`` is off.
-
-    The clock of the run counts these seconds as training and as warm-up of the shapes, and the log says them.
-    Raises InputError if torch cannot compile the network.
-    """
-    if mode == "off" or not shapes:
-        yield
-        return
-    # Each part of a mini-batch has a graph of its own: it finds the statistics that the parts before it kept.
-    num_graphs = sum(len(step.parts(shape.clips, shape.num_bn_groups)) for shape in shapes)
-    with compiled(state.model, mode, num_graphs):
-        start = time.monotonic()
-        with state.clock.measure("train"), state.clock.measure("shape_warmup"):
-            try:
-                warm_up(step, shapes, task, progress)
-            except torch._dynamo.exc.TorchDynamoException as error:
-                problem = f"TRAIN.COMPILE = {mode}: torch cannot compile the network as one graph"
-                raise InputError([f"{problem}: {first_line(error)}"]) from error
-        if progress:
-            seconds = time.monotonic() - start
-            LOGGER.info(
-                "compiled the network for %s in %.1f seconds",
-                counted(len(shapes), "shape"),
-                seconds,
-            )
-        yield

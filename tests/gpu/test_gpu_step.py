@@ -16,8 +16,8 @@ from mgexp.multigrid.schedule import StepShape
 from mgexp.plan.timing import Stopwatch
 from mgexp.plan.ways import build_training_step
 from mgexp.run.clock import StepTimer
+from mgexp.train.compiled import compiled
 from mgexp.train.faults import is_out_of_memory
-from mgexp.train.step import compiled
 
 pytestmark = pytest.mark.gpu
 
@@ -66,14 +66,16 @@ def test_low_precisions_point_the_same_way(device, precision, tmp_path):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("num_groups", [2, 8])
-def test_groups_at_once_are_groups_one_by_one(device, dtype, num_groups, monkeypatch):
+def test_kernels_normalise_groups_like_torch(device, dtype, num_groups, monkeypatch):
     """Forward, backward and running statistics, in channels_last_3d, against float64 on the CPU."""
     generator = torch.Generator().manual_seed(0)
     clips, grad = (torch.randn(16, 32, 4, 7, 7, generator=generator) for _ in range(2))
     clips += torch.arange(16.0).view(-1, 1, 1, 1, 1) / 4
 
-    def run(device, dtype, at_once):
-        monkeypatch.setattr(batchnorm, "folds", lambda *_: at_once)
+    def run(device, dtype, way="kernels"):
+        monkeypatch.setattr(batchnorm, "folds", lambda device: way == "at once")
+        if way != "kernels":
+            monkeypatch.setattr(batchnorm, "kernels", lambda: None)
         norm = GroupedBatchNorm3d(32)
         norm = norm.double() if dtype is torch.float64 else norm
         norm = norm.to(device)
@@ -85,10 +87,10 @@ def test_groups_at_once_are_groups_one_by_one(device, dtype, num_groups, monkeyp
         results = (out, x.grad, norm.weight.grad, norm.running_mean, norm.running_var)
         return [value.detach().cpu().double() for value in results]
 
-    exact = run(CPU, torch.float64, at_once=False)
+    exact = run(CPU, torch.float64)
     tolerance = 0.02 if dtype is torch.bfloat16 else 1e-4
-    for at_once in (False, True):
-        for found, wanted in zip(run(device, dtype, at_once), exact, strict=True):
+    for way in ("kernels", "one by one", "at once"):
+        for found, wanted in zip(run(device, dtype, way), exact, strict=True):
             assert (found - wanted).norm() < tolerance * wanted.norm()
 
 

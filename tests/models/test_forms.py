@@ -27,6 +27,11 @@ LAYERS = {
         ((6, 8, (7, 1, 1)), {"padding": (3, 0, 0), "stride": (4, 1, 1)}),
     ],
     "strided": [((6, 8, 1), {"stride": (1, 2, 2)})],
+    "space": [
+        ((6, 8, (1, 3, 3)), {"padding": (0, 1, 1), "bias": False}),
+        ((3, 8, (1, 7, 7)), {"padding": (0, 3, 3), "stride": (1, 2, 2)}),
+    ],
+    "point": [((6, 8, 1), {}), ((6, 8, 1), {"bias": False})],
     "stem": [
         ((3, 8, (5, 7, 7)), {"padding": (2, 3, 3), "stride": (1, 2, 2), "bias": False}),
         ((3, 8, (3, 7, 7)), {"padding": (1, 3, 3), "stride": (1, 2, 2)}),
@@ -36,6 +41,8 @@ LAYERS = {
 FORMS = {
     "time": [forms.TimeConv3d],
     "strided": [forms.FramesConv3d],
+    "space": [forms.FramesConv3d],
+    "point": [forms.RowsConv3d],
     "stem": [forms.BlockConv3d, forms.Block4Conv3d],
 }
 """Every form of each kind, whether a device takes it or not."""
@@ -111,7 +118,7 @@ def test_clips_in_another_memory_format_are_right_too(kind, arguments, form):
         assert_near(computed(in_form(layer, form), other), computed(layer, other), 1e-13)
 
 
-BITWISE = [case for case in CASES if case.values[0] == "strided"]
+BITWISE = [case for case in CASES if case.values[0] in {"strided", "space"}]
 
 
 @pytest.mark.parametrize(("kind", "arguments", "form"), BITWISE)
@@ -127,14 +134,15 @@ def test_frames_have_the_bits_of_fp32(kind, arguments, form):
 def test_neither_clips_nor_weights_are_copied(kind, arguments, form, frames, monkeypatch):
     layer = in_form(plain_layer(arguments), form)
     x, seen = clips_for(layer, frames, 9), []
-    plain = F.conv2d
+    name = "linear" if form is forms.RowsConv3d else "conv2d"
+    plain = getattr(F, name)
 
     def watched(*args):
         result = plain(*args)
         seen.append((args[0], args[1], result))
         return result
 
-    monkeypatch.setattr(F, "conv2d", watched)
+    monkeypatch.setattr(F, name, watched)
     y = layer(x)
     ((clips, weight, result),) = seen
     assert clips.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
@@ -187,11 +195,12 @@ SMALL = {"MODEL.DROPOUT_RATE": 0.0, "RESNET.ZERO_INIT_FINAL_BN": False}
 NETWORKS = {"SlowFast": SMALL, "I3D": {**SMALL, "MODEL.MODEL_NAME": "I3D", "RESNET.DEPTH": 50}}
 
 
+@pytest.mark.parametrize("place", ["cpu", "cuda graph"])
 @pytest.mark.parametrize("name", NETWORKS)
-def test_a_network_has_the_logits_and_gradients_of_three_dimensions(name, tmp_path):
+def test_a_network_has_the_logits_and_gradients_of_three_dimensions(name, place, tmp_path):
     plain = build_model(tiny_config(tmp_path, NETWORKS[name])).double()
     ours = copy.deepcopy(plain)
-    take_forms(ours, "cpu")
+    take_forms(ours, place)
     torch.manual_seed(0)
     clips = torch.randn(4, 3, 8, 45, 45, dtype=torch.float64).to(memory_format=LAST)
     labels = torch.arange(4) % 2

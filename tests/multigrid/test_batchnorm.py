@@ -52,7 +52,7 @@ def normalize_blocks(x, weight, bias, num_groups):
 @pytest.fixture(params=[False, True], ids=["one_by_one", "at_once"])
 def way(request, monkeypatch):
     """Both ways to normalise groups, whatever the device and their number."""
-    monkeypatch.setattr("mgexp.multigrid.batchnorm.folds", lambda device, num_groups: request.param)
+    monkeypatch.setattr("mgexp.multigrid.batchnorm.folds", lambda device: request.param)
 
 
 @pytest.fixture(params=CASES, ids=lambda case: f"{case['n']}clips-{case['num_splits']}groups")
@@ -121,12 +121,11 @@ def test_a_layer_that_is_used_twice_in_a_step():
     torch.testing.assert_close(norm.running_mean, 0.09 * means[0] + 0.1 * means[1])
 
 
-@pytest.mark.parametrize(
-    ("device", "num_groups", "at_once"),
-    [("cpu", 64, False), ("cuda", 7, False), ("cuda", 8, True), ("cuda", 64, True)],
-)
-def test_a_gpu_normalises_many_groups_at_once(device, num_groups, at_once):
-    assert folds(torch.device(device), num_groups) is at_once
+def test_only_a_compiler_for_a_gpu_sees_all_groups_at_once(monkeypatch):
+    assert not folds(torch.device("cuda"))
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert folds(torch.device("cuda"))
+    assert not folds(torch.device("cpu"))
 
 
 def test_a_large_mean_costs_no_more_digits_at_once(monkeypatch):

@@ -18,7 +18,8 @@ from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.multigrid.schedule import StepShape
 from mgexp.run.clock import Clock
 from mgexp.train.checkpoint import State
-from mgexp.train.step import Normalizer, TrainStep, compiled, compiled_step, warm_up
+from mgexp.train.compiled import compiled, compiled_step, warm_up
+from mgexp.train.step import Normalizer, TrainStep
 from mgexp.train.task import one_label
 
 CPU = torch.device("cpu")

@@ -12,8 +12,8 @@ from mgexp.data.lists import build_list
 from mgexp.data.loader import build_train_loader
 from mgexp.multigrid.sampler import StepSampler
 from mgexp.multigrid.schedule import step_counts
+from mgexp.train.compiled import settle_buckets
 from mgexp.train.setup import build_row_schedule
-from mgexp.train.step import settle_buckets
 from mgexp.train.task import build_task
 from mgexp.video.pyav import PyavReader
 
