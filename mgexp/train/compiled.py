@@ -71,8 +71,8 @@ def recorded(model: nn.Module) -> Iterator[None]:
     """Record the training passes of ``model`` in the block as CUDA graphs, each at its first clips of a size.
 
     A step of a convolutional network starts thousands of small kernels, and Python needs longer to start them than
-    a GPU to compute them (benchmarks/h100.md). A graph starts all at once, and needs no compiler. Its gradients lie
-    in its own memory, so those of several parts would not add up.
+    a GPU to compute them (benchmarks/h100.md). A graph starts all at once, and needs no compiler. Its gradients
+    lie in its own memory, so those of several parts would not add up.
     """
     take_forms(model, "cuda graph")
     layers = grouped_layers(model)
