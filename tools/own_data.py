@@ -42,6 +42,7 @@ from mgexp.options import ToolParser, local_folder, not_positive, run_tool, too_
 from mgexp.plan.advice import FEW_PHASE_STEPS, FEW_STEPS, has_few_steps
 from mgexp.run.environment import num_cores
 from mgexp.run.files import atomic_write_text, json_line, sha256_of, short_path
+from mgexp.run.files import write_rows as write_csv
 from mgexp.run.folder import GROUPS, RUNS, SMOKE, CheckDir, RunsDir
 from mgexp.run.other_programs import other_cores_now
 from mgexp.run.remote import local_file
@@ -190,16 +191,9 @@ def main(arguments: list[str]) -> int:
     split(videos, options)
     notes = name_lines(videos, options.videos)
     print("\n".join(notes), flush=True)
-    folder = CheckDir(project / "check")
-    how = (options.quick, options.processes, options.time_limit)
-    paths = list(dict.fromkeys(video.path for video in videos))
-    checked = check_in_folder(folder, paths, options.videos, *how)
-    print(f"{checked.as_text()}\nunusable videos are left out: {folder.quarantine_txt}")
-    checks = {check.path: check for check in checked.checks}
-    usable = [video for video in videos if checks[video.path].is_usable]
-    if lost := sorted(class_names(videos) - class_names(usable)):
-        raise InputError([f"no usable video of class {listed(lost)}: see {project / 'check'}"])
-    raise_problems(label_conflicts(usable))
+    if not any(video.group or video.is_val is not None for video in videos):
+        print("Ctrl-C stops here; with --again and such an option the tool goes on.", flush=True)
+    usable, checks = usable_videos(videos, project, options)
     seen = []
     for video in usable:
         check = checks[video.path]
@@ -211,7 +205,9 @@ def main(arguments: list[str]) -> int:
     for name in ("study.yaml", GROUPS):
         (project / name).unlink(missing_ok=True)
     # A smoke run of other lists or YAMLs could not be started again.
-    shutil.rmtree(project / RUNS / SMOKE, ignore_errors=True)
+    if (smoke := project / RUNS / SMOKE).exists():
+        print(f"{smoke} is removed: it was made with other lists")
+        shutil.rmtree(smoke)
     for name, videos_of_list in (("train.csv", train), ("val.csv", val)):
         atomic_write_text(project / name, list_text(options.videos, videos_of_list, labels))
     atomic_write_text(project / "classes.txt", class_list(names))
@@ -222,7 +218,12 @@ def main(arguments: list[str]) -> int:
         groups = group_lines(train, val)
         units = {root.name(video.path): root.name(video.unit) for video in usable}
         atomic_write_text(project / GROUPS, json_line(units))
-    groups = [*groups, *alike_lines(train, val, checks, root)]
+    pairs, table = alike_pairs(train, val, checks, root), project / "check" / "alike.csv"
+    write_csv(table, [("validation", "training"), *pairs])
+    if pairs:
+        num = counted(len(pairs), "validation video has", "validation videos have")
+        shows = f"{num} nearly the same background as a training video"
+        groups = [*groups, f"warning: {shows}. Are they of one recording? See {table}"]
     long = build_row_schedule(load_config(project / "long.yaml"), len(train))
     # Last, because a folder with this file is a complete project.
     atomic_write_text(project / "study.yaml", study_text(project, long, len(val), groups))
@@ -232,6 +233,23 @@ def main(arguments: list[str]) -> int:
     print("\n".join(groups))
     print(next_lines(project, long, options.store))
     return 0
+
+
+def usable_videos(
+    videos: Sequence[OwnVideo], project: Path, options: argparse.Namespace
+) -> tuple[list[OwnVideo], dict[str, VideoCheck]]:
+    """Decode all videos once. Return those that can be used, and what was found in each file."""
+    folder = CheckDir(project / "check")
+    how = (options.quick, options.processes, options.time_limit)
+    paths = list(dict.fromkeys(video.path for video in videos))
+    checked = check_in_folder(folder, paths, options.videos, *how)
+    print(f"{checked.as_text()}\nunusable videos are left out: {folder.quarantine_txt}")
+    checks = {check.path: check for check in checked.checks}
+    usable = [video for video in videos if checks[video.path].is_usable]
+    if lost := sorted(class_names(videos) - class_names(usable)):
+        raise InputError([f"no usable video of class {listed(lost)}: see {project / 'check'}"])
+    raise_problems(label_conflicts(usable))
+    return usable, checks
 
 
 def project_of(options: argparse.Namespace) -> Path:
@@ -507,8 +525,7 @@ def name_lines(videos: Sequence[OwnVideo], root: Path) -> list[str]:
                 option = f"regex {shlex.quote(regex)}" if regex else f"numbers {size}"
                 lines.append(f"Perhaps --group-{option}, which makes {groups_text(grouped)}.")
                 break
-    more = "Ctrl-C stops here; with --again and such an option the tool goes on, and decodes no video twice."
-    return [*lines, more]
+    return lines
 
 
 def is_useful(videos: Sequence[OwnVideo]) -> bool:
@@ -628,28 +645,34 @@ def group_lines(train: Sequence[OwnVideo], val: Sequence[OwnVideo]) -> list[str]
         lines.append(f"warning: in both lists, so the accuracy is too good: {listed(sorted(both))}")
     if len({video.unit for video in val}) < FEW_GROUPS:
         lines.append(f"warning: fewer than {FEW_GROUPS} groups are in validation: see --val-share")
+    classes_in = defaultdict(set)
+    for video in (*train, *val):
+        classes_in[video.group].add(video.class_name)
+    mixed = sorted(group for group, kinds in classes_in.items() if group and len(kinds) > 1)
+    if mixed:
+        names = listed(mixed, SHOWN)
+        lines.append(f"{counted(len(mixed), 'group has', 'groups have')} several classes: {names}")
+    groups_of = Counter(kind for kind, _ in {(video.class_name, video.unit) for video in val})
+    if single := sorted(kind for kind, num in groups_of.items() if num == 1):
+        names = listed(single, SHOWN)
+        lines.append(f"warning: validation has one group of {names}: it says little of this class")
     return lines
 
 
-def alike_lines(
+def alike_pairs(
     train: Sequence[OwnVideo], val: Sequence[OwnVideo], checks: dict[str, VideoCheck], root: Root
-) -> list[str]:
-    """Warn of training and validation videos of different groups whose mean frames are nearly the same."""
+) -> list[tuple[str, str]]:
+    """List validation videos, each with a training video of another group whose mean frame is nearly the same."""
     checks_of = ([checks[video.path] for video in videos] for videos in (val, train))
-    examples = []
+    pairs = []
     for video, places in zip(val, alike_places(*checks_of), strict=True):
         others = [
             train[place]
             for place in places
             if train[place].unit != video.unit and train[place].path != video.path
         ]
-        for other in others[:1]:
-            examples.append(f"{root.name(video.path)} and {root.name(other.path)}")
-    if not examples:
-        return []
-    num = counted(len(examples), "validation video has", "validation videos have")
-    shows = f"{num} nearly the same background as a training video"
-    return [f"warning: {shows}. Are they of one recording? {listed(examples, SHOWN, '; ')}"]
+        pairs += [(root.name(video.path), root.name(other.path)) for other in others[:1]]
+    return pairs
 
 
 def list_text(root: Path, videos: Sequence[OwnVideo], labels: dict[str, int]) -> str:

@@ -20,9 +20,9 @@ if [ ! -x "$PYTHON" ]; then
     }
 fi
 if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
-    echo "Installing mgexp and its dependencies (torch is large: a minute or more)"
-    PYTHONWARNINGS=ignore "$PYTHON" -m pip install --quiet --disable-pip-version-check \
-        --constraint constraints.txt --editable '.[dev]'
+    echo "Installing mgexp and its dependencies (torch is large: some minutes)"
+    PYTHONWARNINGS=ignore "$PYTHON" -m pip install --progress-bar off --disable-pip-version-check \
+        --constraint constraints.txt --editable '.[dev]' | sed --unbuffered --quiet '/Downloading\|^Installing/p'
     "$PYTHON" -m mgexp.wheels
     echo "$wanted" >"$stamp"
 fi

@@ -224,6 +224,11 @@ class Evaluator:
         """Save the weights of the finished run, then score them under the full protocol."""
         model = self.ready_model(state)
         if self.processes.is_main:
+            videos, views = (
+                counted(len(protocol.records), "video"),
+                counted(protocol.num_views, "view"),
+            )
+            LOGGER.info("final evaluation of %s, %s each", videos, views)
             save_torch(self.run_dir.model, model.state_dict())
         evaluation = self.evaluate(model, state, protocol)
         # A table of confusions needs exactly one label for each video.

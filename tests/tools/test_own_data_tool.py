@@ -184,10 +184,17 @@ def test_near_backgrounds_of_different_groups_are_counted(tmp_path):
     checks = {path: VideoCheck(path, "ok", mean_frame=frame) for path, frame in frames.items()}
     videos = [tool.OwnVideo(path, "a", "g" if path in {"/t2", "/v1"} else "") for path in checks]
     train, val = videos[:5], videos[5:]
-    (line,) = tool.alike_lines(train, val, checks, tool.Root(Path("/")))
-    assert line.startswith("warning: 1 validation video has ")
-    assert line.endswith("v1 and t1")
-    assert tool.alike_lines(train[1:], val, checks, tool.Root(Path("/"))) == []
+    assert tool.alike_pairs(train, val, checks, tool.Root(Path("/"))) == [("v1", "t1")]
+    assert tool.alike_pairs(train[1:], val, checks, tool.Root(Path("/"))) == []
+
+
+def test_few_and_mixed_groups_are_named():
+    """Class b has one group in validation, and group 2 has both classes."""
+    train = [tool.OwnVideo("/a2", "a", "2"), tool.OwnVideo("/b2", "b", "2")]
+    val = [tool.OwnVideo(f"/{name}", name[0], name[1:]) for name in ("a1", "a3", "b4")]
+    _, mixed, single = tool.group_lines(train, val)
+    assert mixed == "1 group has several classes: 2"
+    assert single.startswith("warning: validation has one group of b:")
 
 
 @pytest.mark.parametrize(
