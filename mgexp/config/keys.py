@@ -156,7 +156,7 @@ class TrainKeys:
     MAX_CLIPS_PER_GPU: int = own(
         0, "clips that go through the network at once, in whole BN groups; 0: all", NOT_NEGATIVE)
     COMPILE: Literal["off", "default", "cuda_graphs"] = own(
-        "off", "before the first step, for each shape: torch.compile, or a CUDA graph without a compiler")
+        "off", "before the first step, for each shape: torch.compile, or a CUDA graph of eager steps")
     ACTIVATION_CHECKPOINTING: bool = own(
         False, "compute activations again in the backward pass: less memory, more time")
 

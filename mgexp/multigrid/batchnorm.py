@@ -10,6 +10,7 @@ zero-init, the exemption from weight decay and checkpoints work as with plain BN
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -48,10 +49,15 @@ def folds(device: torch.device) -> bool:
 
 @functools.cache
 def kernels() -> ModuleType | None:
-    """Import the kernels for a GPU; return None without triton, which comes with torch for a GPU."""
+    """Import the kernels for a GPU; return None, with a warning, if triton or its compiler is missing."""
     try:
         from mgexp.multigrid import bn_kernels
-    except ModuleNotFoundError:
+
+        bn_kernels.load_driver()
+    except Exception as error:  # of the compiler, the linker or the driver
+        warnings.warn(
+            f"BN groups are normalised one by one, as triton fails: {error}", stacklevel=2
+        )
         return None
     return bn_kernels
 
@@ -113,6 +119,7 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
         return (
             x.is_cuda
             and self.num_groups >= self.kernel_from
+            and self.weight.dtype == torch.float32
             and not torch.compiler.is_compiling()
             and (module := kernels()) is not None
             and bool(module.takes(x))
@@ -122,18 +129,21 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
         module = kernels()
         assert module is not None
         assert self.num_batches_tracked is not None
+        if x.numel() == x.shape[1] * self.num_groups:
+            raise ValueError(f"each BN group has one value per channel: {tuple(x.shape)}")
         is_tracked = self.kept is None and self.momentum is not None
         out: Tensor
-        out, statistics = module.KernelNorm.apply(
-            x,
-            self.weight,
-            self.bias,
-            self.running_mean,
-            self.running_var,
-            self.num_groups,
-            self.eps,
-            self.momentum if is_tracked else None,
-        )
+        with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]
+            out, statistics = module.KernelNorm.apply(
+                x,
+                self.weight,
+                self.bias,
+                self.running_mean,
+                self.running_var,
+                self.num_groups,
+                self.eps,
+                self.momentum if is_tracked else None,
+            )
         if is_tracked:
             self.num_batches_tracked.add_(1)
         else:

@@ -32,6 +32,11 @@ def takes(x: Tensor) -> bool:
     return x.dtype in {torch.float32, torch.bfloat16, torch.float16} and x.shape[1] % ALIGNED == 0
 
 
+def load_driver() -> None:
+    """Compile what triton needs to start kernels on the current GPU. Raises an error if that fails."""
+    _ = triton.runtime.driver.active.utils
+
+
 @triton.jit
 def _merged(n, mean, squares, n_more, mean_more, squares_more):
     """Combine two samples by their numbers, means and sums of squared deviations (Chan's formula)."""
@@ -151,14 +156,14 @@ def _normalize(
 ):
     channels = eighths * 8
     c, origin, first, end = _own_part(num_rows, channels, part, COLUMNS)
+    mean = _of_group(statistics, 0, c, channels)
     scale = tl.load(weight + c, mask=c < channels, other=0.0)
     scale *= _of_group(statistics, 2, c, channels)
     shift = tl.load(bias + c, mask=c < channels, other=0.0)
-    shift -= _of_group(statistics, 0, c, channels) * scale
     for start in range(first, end, ROWS):
         at, is_in = _tile(origin, start, end, c, channels, ROWS)
         values = tl.load(x + at, mask=is_in, other=0.0).to(tl.float32)
-        values = values * scale[None, :] + shift[None, :]
+        values = (values - mean[None, :]) * scale[None, :] + shift[None, :]
         tl.store(out + at, values.to(out.dtype.element_ty), mask=is_in)
 
 

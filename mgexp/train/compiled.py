@@ -66,21 +66,24 @@ class _EagerPass(nn.Module):
         return logits
 
 
+def take_graph_forms(model: nn.Module) -> None:
+    """Give the layers of ``model`` what is fast in a CUDA graph, where many small kernels cost Python nothing."""
+    take_forms(model, "cuda graph")
+    for layer in grouped_layers(model):
+        layer.kernel_from = 1
+
+
 @contextmanager
 def recorded(model: nn.Module) -> Iterator[None]:
     """Record the training passes of ``model`` in the block as CUDA graphs, each at its first clips of a size.
 
     A step of a convolutional network starts thousands of small kernels, and Python needs longer to start them than
-    a GPU to compute them (benchmarks/h100.md). A graph starts all at once, and needs no compiler. Its gradients
-    lie in its own memory, so those of several parts would not add up.
+    a GPU to compute them (benchmarks/h100.md). A graph starts all at once. It keeps its activations and gradients
+    in memory of its own, so the gradients of several parts would not add up.
     """
-    take_forms(model, "cuda graph")
+    take_graph_forms(model)
     layers = grouped_layers(model)
-    for layer in layers:
-        layer.kernel_from = 1
     graphs: dict[tuple[torch.Size, int], Callable[..., object]] = {}
-    # One graph runs at a time, so all of them can have the same memory.
-    pool = torch.cuda.graph_pool_handle()
 
     def forward(self: nn.Module, clips: Tensor) -> Tensor:
         eager = _EagerPass(self)
@@ -97,7 +100,7 @@ def recorded(model: nn.Module) -> Iterator[None]:
                 cache_enabled=False,
             ):
                 graphs[shape] = torch.cuda.make_graphed_callables(
-                    eager, (clips.clone(),), pool=pool
+                    eager, (clips.clone(),), allow_unused_input=True
                 )
         logits = graphs[shape](clips)
         assert isinstance(logits, Tensor)
@@ -175,8 +178,8 @@ def compiled_step(
         with state.clock.measure("train"), state.clock.measure("shape_warmup"):
             try:
                 warm_up(step, shapes, task, progress)
-            except torch._dynamo.exc.TorchDynamoException as error:
-                problem = f"TRAIN.COMPILE = {mode}: torch cannot compile the network as one graph"
+            except (torch._dynamo.exc.TorchDynamoException, RuntimeError) as error:
+                problem = f"TRAIN.COMPILE = {mode}: torch cannot make a graph of the network"
                 raise InputError([f"{problem}: {first_line(error)}"]) from error
         if progress:
             seconds = time.monotonic() - start

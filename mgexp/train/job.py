@@ -48,7 +48,7 @@ from mgexp.train.checkpoint import (
     is_out_of_patience,
     save_checkpoint,
 )
-from mgexp.train.compiled import compiled_step, settle_buckets
+from mgexp.train.compiled import compiled_step, settle_buckets, take_graph_forms
 from mgexp.train.evaluate import Evaluator, build_protocol
 from mgexp.train.faults import explaining_faults
 from mgexp.train.loop import LoadedClips, Loop, milestones
@@ -184,6 +184,8 @@ def _train(
             # The check follows ``take_over``, so that it sees the weights of the first step.
             shapes = [*step_counts(schedule)]
             parts = step.part_shapes(shapes)
+            if cfg.TRAIN.COMPILE == "cuda_graphs":
+                take_graph_forms(state.model)
             require_precision(state.model, parts, normalizer, precision, processes)
             # Shapes of phases that are over, or all if only the final evaluation is left, are not warmed up.
             left = [shape for shape, num in step_counts(schedule, state.step).items() if num]

@@ -141,6 +141,9 @@ def build_inputs(
         faults += worker_problems(cfg.DATA_LOADER.NUM_WORKERS)
         with collected(faults):
             resolve_precision(cfg.TRAIN.PRECISION, device_of(cfg.DEVICE))
+    # DDP and the graphs would share nodes of autograd, which torch refuses to record.
+    if cfg.TRAIN.COMPILE == "cuda_graphs" and num_processes > 1:
+        faults.append("TRAIN.COMPILE = cuda_graphs: one process alone can record its steps")
     # An evaluation of a finished run uses no trackers.
     if cfg.TRAIN.ENABLE:
         wandb_mode = cfg.WANDB.MODE if cfg.WANDB.ENABLE else None

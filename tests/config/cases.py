@@ -109,7 +109,7 @@ PLAUSIBLE = {
     "SOLVER.BASE_LR": (5e-324, 1e-300, 0.001, 0.1, 0.8, 1e38),
     "TRAIN.BATCH_SIZE": (1, 2, 4, 8, 16, 24, 32, 64, 1024, 2**53),
     "TRAIN.NUM_EVALUATIONS": (1, 3, 10, 10_000),
-    "DATA.NUM_FRAMES": (4, 8, 16, 32, 64, 10_000),
+    "DATA.NUM_FRAMES": (4, 8, 16, 32, 64, 1000),
     "DATA.SAMPLING_RATE": (1, 2, 8, 10_000),
     "DATA.TRAIN_CROP_SIZE": (1, 2, 3, 7, 31, 32, 63, 64, 112, 224),
     "DATA.TEMPORAL_GRID": ("stride", "segments"),

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from mgexp.multigrid import batchnorm
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, keeping
 
 triton = pytest.importorskip("triton")
@@ -32,6 +33,7 @@ def on_kernels():
     with pytest.MonkeyPatch.context() as patch:
         # Few rows and channels then have several parts, tiles and blocks.
         patch.setattr(bn_kernels, "TILE", 512)
+        patch.setattr(batchnorm, "kernels", lambda: bn_kernels)
         patch.setattr(GroupedBatchNorm3d, "_has_kernel", lambda self, x: bn_kernels.takes(x))
         yield
 
@@ -116,6 +118,7 @@ def test_only_a_gpu_takes_them_and_only_for_several_groups(monkeypatch):
     clips = torch.empty(2, 8, 1, 4, 4, device="meta")
     assert not layer._has_kernel(clips)
     monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda _: True))
+    monkeypatch.setattr(batchnorm, "kernels", lambda: bn_kernels)
     assert layer._has_kernel(clips)
     assert not layer._has_kernel(torch.empty(2, 12, 1, 4, 4, device="meta"))
     assert not layer._has_kernel(clips.double())

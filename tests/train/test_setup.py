@@ -225,6 +225,12 @@ def test_cuda_graphs_cannot_add_up_parts(tmp_path):
         assert build_split_problems(cfg, build_row_schedule(cfg, 24)) == []
 
 
+def test_cuda_graphs_are_for_one_process(tmp_path):
+    cfg = tiny_config(tmp_path, {"TRAIN.COMPILE": "cuda_graphs"})
+    with pytest.raises(InputError, match="one process alone"):
+        build_inputs(cfg, [], 2, is_here=False)
+
+
 def test_the_fingerprint_knows_paths_labels_and_order(tmp_path):
     schedule = build_row_schedule(tiny_config(tmp_path), 10)
     other_label = (VideoRecord("/0.mp4", 1), *RECORDS[1:])
