@@ -98,17 +98,19 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
         self.kept: list[GroupStats] | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        has_kernel = self.training and self._has_kernel(x)
-        if not has_kernel and (not self.training or (self.num_groups == 1 and self.kept is None)):
+        if not self.training:
+            return super().forward(x)
+        groups, has_kernel = self.num_groups, self._has_kernel(x)
+        if groups == 1 and self.kept is None and not has_kernel:
             return super().forward(x)
         self._check_input_dim(x)
-        if self.num_groups > 0 and len(x) % self.num_groups:
-            raise ValueError(
-                f"{len(x)} clips do not divide into {self.num_groups} BN groups of equal size"
-            )
+        if groups > 0 and len(x) % groups:
+            raise ValueError(f"{len(x)} clips do not divide into {groups} BN groups of equal size")
+        if x.numel() == x.shape[1] * groups:
+            raise ValueError(f"each BN group has one value per channel: {tuple(x.shape)}")
         if has_kernel:
             return self._normalize_by_kernel(x)
-        if self.num_groups > 0:
+        if groups > 0:
             out, means, variances = self._normalize_blocks(x)
         else:
             out, means, variances = self._normalize_part(x)
@@ -129,8 +131,6 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
         module = kernels()
         assert module is not None
         assert self.num_batches_tracked is not None
-        if x.numel() == x.shape[1] * self.num_groups:
-            raise ValueError(f"each BN group has one value per channel: {tuple(x.shape)}")
         is_tracked = self.kept is None and self.momentum is not None
         out: Tensor
         with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]
@@ -167,8 +167,6 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
             with torch.no_grad():
                 values = _blocks(x, groups).to(self.weight.dtype)
                 biased, means = torch.var_mean(values, OVER_BLOCK, correction=0)
-            if x.numel() == means.numel():
-                raise ValueError(f"each BN group has one value per channel: {tuple(x.shape)}")
             num_values = means.new_full((), x.numel() // means.numel())
             out = BlockNorm.apply(
                 x, self.weight, self.bias, means, biased, num_values, self.eps, None

@@ -63,6 +63,15 @@ def _tile(origin, start, end, c, channels, ROWS: constexpr):
 
 
 @triton.jit
+def _store_part(parts, first, second, c, channels):
+    """Store both sums of this program's rows in ``parts`` (2, groups, parts, C)."""
+    own = (tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)) * channels + c
+    size = tl.num_programs(0) * tl.num_programs(1) * channels
+    tl.store(parts + own, first, mask=c < channels)
+    tl.store(parts + size + own, second, mask=c < channels)
+
+
+@triton.jit
 def _sum_up(x, parts, num_rows, eighths, part, ROWS: constexpr, COLUMNS: constexpr):
     """Store the mean and the squared deviations of each part of the rows of a group."""
     channels = eighths * 8
@@ -78,10 +87,7 @@ def _sum_up(x, parts, num_rows, eighths, part, ROWS: constexpr, COLUMNS: constex
         deviations = tl.where(is_in, values - tile_mean[None, :], 0.0)
         tile_square = tl.sum(deviations * deviations, 0)
         n, mean, square = _merged(n, mean, square, count, tile_mean, tile_square)
-    own = (tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)) * channels + c
-    size = tl.num_programs(0) * tl.num_programs(1) * channels
-    tl.store(parts + own, mean, mask=c < channels)
-    tl.store(parts + size + own, square, mask=c < channels)
+    _store_part(parts, mean, square, c, channels)
 
 
 @triton.jit
@@ -184,10 +190,7 @@ def _sum_up_gradients(
         values = tl.load(x + at, mask=is_in, other=0.0).to(tl.float32)
         bias += tl.sum(grads, 0)
         weight += tl.sum(grads * (values - mean[None, :]) * inverse[None, :], 0)
-    own = (tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)) * channels + c
-    size = tl.num_programs(0) * tl.num_programs(1) * channels
-    tl.store(parts + own, bias, mask=c < channels)
-    tl.store(parts + size + own, weight, mask=c < channels)
+    _store_part(parts, bias, weight, c, channels)
 
 
 @triton.jit
@@ -261,9 +264,7 @@ class KernelNorm(torch.autograd.Function):
         return out, weight_grad, bias_grad, None, None, None, None, None
 
 
-def _grid(
-    x: Tensor, num_groups: int
-) -> tuple[tuple[int, int, int], tuple[int, int, int], dict[str, int]]:
+def _grid(x: Tensor, num_groups: int) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, int]]:
     """Share clips among programs: (groups, parts, blocks of channels); sizes that the kernels need; a tile."""
     channels = x.shape[1]
     num_rows = x.numel() // channels // num_groups

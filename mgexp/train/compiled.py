@@ -86,9 +86,9 @@ def recorded(model: nn.Module) -> Iterator[None]:
     graphs: dict[tuple[torch.Size, int], Callable[..., object]] = {}
 
     def forward(self: nn.Module, clips: Tensor) -> Tensor:
-        eager = _EagerPass(self)
         if self is not model or not self.training or not torch.is_grad_enabled():
-            return eager.forward(clips)
+            eager: Tensor = type(self).forward(self, clips)
+            return eager
         shape = (clips.shape, layers[0].num_groups if layers else 1)
         if shape not in graphs:
             device = clips.device.type
@@ -100,7 +100,7 @@ def recorded(model: nn.Module) -> Iterator[None]:
                 cache_enabled=False,
             ):
                 graphs[shape] = torch.cuda.make_graphed_callables(
-                    eager, (clips.clone(),), allow_unused_input=True
+                    _EagerPass(self), (clips.clone(),), allow_unused_input=True
                 )
         logits = graphs[shape](clips)
         assert isinstance(logits, Tensor)
@@ -173,12 +173,14 @@ def compiled_step(
         return
     # Each part of a mini-batch has a graph of its own: it finds the statistics that the parts before it kept.
     num_graphs = sum(len(step.parts(shape.clips, shape.num_bn_groups)) for shape in shapes)
+    # A compiler has errors of its own. Those of a recording look like an error of the network.
+    fault = RuntimeError if mode == "cuda_graphs" else torch._dynamo.exc.TorchDynamoException
     with compiled(state.model, mode, num_graphs):
         start = time.monotonic()
         with state.clock.measure("train"), state.clock.measure("shape_warmup"):
             try:
                 warm_up(step, shapes, task, progress)
-            except (torch._dynamo.exc.TorchDynamoException, RuntimeError) as error:
+            except fault as error:
                 problem = f"TRAIN.COMPILE = {mode}: torch cannot make a graph of the network"
                 raise InputError([f"{problem}: {first_line(error)}"]) from error
         if progress:

@@ -55,6 +55,9 @@ class Protocol:
     def num_views(self) -> int:
         return self.num_clips * self.num_crops
 
+    def __str__(self) -> str:
+        return f"{counted(len(self.records), 'video')}, {counted(self.num_views, 'view')}"
+
     @property
     def name(self) -> str:
         """Name the protocol in file names, such as 10x3_forward."""
@@ -224,11 +227,7 @@ class Evaluator:
         """Save the weights of the finished run, then score them under the full protocol."""
         model = self.ready_model(state)
         if self.processes.is_main:
-            videos, views = (
-                counted(len(protocol.records), "video"),
-                counted(protocol.num_views, "view"),
-            )
-            LOGGER.info("final evaluation of %s, %s each", videos, views)
+            LOGGER.info("final evaluation: %s", protocol)
             save_torch(self.run_dir.model, model.state_dict())
         evaluation = self.evaluate(model, state, protocol)
         # A table of confusions needs exactly one label for each video.
@@ -266,11 +265,10 @@ class Evaluator:
         # "forward" is how every video runs. Only the controls need words.
         order = "" if protocol.frame_order == "forward" else f", frames {protocol.frame_order}"
         LOGGER.info(
-            "evaluation after step %d: %s, loss %.3f (%s, %s%s)",
-            *(
-                state.step,
-                metrics_text(evaluation.metrics, evaluation.scores.shape[1]),
-                evaluation.loss,
-            ),
-            *(counted(len(protocol.records), "video"), counted(protocol.num_views, "view"), order),
+            "evaluation after step %d: %s, loss %.3f (%s%s)",
+            state.step,
+            metrics_text(evaluation.metrics, evaluation.scores.shape[1]),
+            evaluation.loss,
+            protocol,
+            order,
         )
