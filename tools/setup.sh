@@ -22,7 +22,8 @@ fi
 if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
     echo "Installing mgexp and its dependencies (torch is large: some minutes)"
     PYTHONWARNINGS=ignore "$PYTHON" -m pip install --progress-bar off --disable-pip-version-check \
-        --constraint constraints.txt --editable '.[dev]' | sed --unbuffered --quiet '/Downloading\|^Installing/p'
+        --constraint constraints.txt --editable '.[dev]' | sed --unbuffered --quiet \
+        '/Downloading/p; s/^Installing collected packages.*/Installing them: a minute or more/p'
     "$PYTHON" -m mgexp.wheels
     echo "$wanted" >"$stamp"
 fi
