@@ -20,14 +20,8 @@ PAGE_START = """\
 # All configuration keys
 
 ```bash
-python tools/run_net.py --list-keys              # prints all keys
-python tools/run_net.py --list-keys SOLVER       # prints the keys of one section
-```
-
-Give a key on the command line of a tool, or in the YAML of a row:
-
-```bash
-python tools/run_net.py --cfg experiments/quickstart/long.yaml SOLVER.BASE_LR 0.05
+python tools/run_net.py --list-keys SOLVER       # prints the keys of one section; without SOLVER, of all
+python tools/run_net.py --cfg experiments/quickstart/long.yaml SOLVER.BASE_LR 0.05    # sets a key, as the YAML may
 ```
 
 The source of a key is *PySlowFast* if the key has its name and meaning from there. The source of other keys is
