@@ -73,7 +73,7 @@ class Phase:
     ``start_epoch`` and ``end_epoch`` are epochs of the stream, and integers in epoch granularity.
     ``first_clip`` is the number of clips drawn before the phase. ``turns`` has the shapes of ``cycle``, step
     by step. ``num_bn_groups`` counts the groups of each process; with −n one group spans n processes.
-    ``decay_factor`` multiplies the weight decay.
+    ``weight_decay_factor`` multiplies the weight decay.
     """
 
     stage: int
@@ -88,7 +88,7 @@ class Phase:
     clips: int
     stride_range: tuple[int, int] | None
     num_bn_groups: int
-    decay_factor: float = 1.0
+    weight_decay_factor: float = 1.0
 
     @property
     def num_steps(self) -> int:
@@ -154,7 +154,7 @@ def derive_phases(
     return tuple(phases)
 
 
-def num_bn_groups(clips: int, num_processes: int, base_size: int) -> int:
+def count_bn_groups(clips: int, num_processes: int, base_size: int) -> int:
     """Count the groups of ``base_size`` clips in the share of each process; −n if one group spans n processes.
 
     If a batch has fewer clips than ``base_size``, one group spans all processes (released code). A
@@ -265,7 +265,7 @@ def _pieces(
 
     The first half keeps the learning rate of the stage before.
     """
-    decay, noise = recipe.decay, (multigrid.noise_scale or 0.0) / recipe.clips
+    decay, noise = recipe.lr_decay, (multigrid.noise_scale or 0.0) / recipe.clips
     pieces = []
     for span, start, end in zip(spans, [0, *ends], ends, strict=False):
         decayed = decay**span.stage
@@ -320,7 +320,7 @@ def _place(
         clips=base.clips(recipe.clips),
         stride_range=stride_range,
         num_bn_groups=groups,
-        decay_factor=LR_SCALINGS[multigrid.decay_scaling](base.ratio, 0.0),
+        weight_decay_factor=LR_SCALINGS[multigrid.weight_decay_scaling](base.ratio, 0.0),
     )
 
 
@@ -373,7 +373,7 @@ def _cycle_bn_groups(cycle: Cycle, recipe: Recipe, multigrid: Multigrid, num_pro
     base, size = cycle.base, multigrid.bn_base_size
     remedy = _remedy(recipe, multigrid, num_processes)
     try:
-        groups = num_bn_groups(base.clips(recipe.clips), num_processes, size)
+        groups = count_bn_groups(base.clips(recipe.clips), num_processes, size)
     except ValueError as error:
         if base.ratio == 1:
             raise ValueError(f"{error}: {remedy}") from error

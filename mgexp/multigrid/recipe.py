@@ -20,7 +20,7 @@ from mgexp.multigrid.shapes import (
 # The names of the policies are PySlowFast's.
 Policy = Literal["steps_with_relative_lrs", "cosine"]
 Scaling = Literal["linear", "sqrt", "noise", "none"]
-DecayScaling = Literal["linear", "sqrt", "none"]
+WeightDecayScaling = Literal["linear", "sqrt", "none"]
 Granularity = Literal["step", "epoch"]
 CyclePer = Literal["stage", "training"]
 
@@ -98,7 +98,7 @@ class Recipe:
         return tuple(b - a for a, b in pairwise((*self.stage_epochs, self.max_epoch)))
 
     @property
-    def decay(self) -> float:
+    def lr_decay(self) -> float:
         """Return the factor of the learning rate from stage to stage.
 
         It is 1 for the cosine policy, which lowers the rate by itself.
@@ -124,8 +124,8 @@ class Multigrid:
       None the ratio keeps the work of a step constant (the paper).
     - ``costs``: what the ratio keeps constant in place of the pixels of a step (None).
     - ``noise_scale``: the gradient noise scale N in clips, for ``lr_scaling`` "noise".
-    - ``decay_scaling``: how the weight decay follows the clips of the long cycle. AdamW forgets its weights over
-      1 / (rate × decay) steps. With "sqrt" for both, that is the same number of clips at every shape
+    - ``weight_decay_scaling``: how the weight decay follows the clips of the long cycle. AdamW forgets its
+      weights over 1 / (rate × decay) steps. With "sqrt" for both, that is the same number of clips at every shape
       (arXiv 2505.13738).
     """
 
@@ -143,7 +143,7 @@ class Multigrid:
     max_batch_ratio: int | None = None
     costs: ClipCosts | None = None
     noise_scale: float | None = None
-    decay_scaling: DecayScaling = "none"
+    weight_decay_scaling: WeightDecayScaling = "none"
 
     def __post_init__(self) -> None:
         _check_words("multigrid", self)

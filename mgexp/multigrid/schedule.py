@@ -23,7 +23,8 @@ class StepPlan:
 
     ``clips`` counts the clips of all processes. ``epoch`` is the number of clips drawn before the
     step, divided by the number of videos. ``first_clip`` is that number of clips, the step's
-    position in the stream. ``decay_factor`` multiplies the weight decay.
+    position in the stream. ``weight_decay_factor`` multiplies the weight decay. ``num_bn_groups`` counts
+    the groups of each process; with −n one group spans n processes.
     """
 
     step: int
@@ -36,7 +37,7 @@ class StepPlan:
     clips: int
     first_clip: int
     lr: float
-    decay_factor: float
+    weight_decay_factor: float
     num_bn_groups: int
 
 
@@ -98,7 +99,7 @@ class Schedule:
             clips=shape.clips(self.recipe.clips),
             first_clip=first_clip,
             lr=self.lr_at(step, first_clip / self.num_videos),
-            decay_factor=phase.decay_factor,
+            weight_decay_factor=phase.weight_decay_factor,
             num_bn_groups=phase.num_bn_groups,
         )
 

@@ -118,13 +118,13 @@ class Lars(_GroupOptimizer):
             if not self.state[param]:
                 self.state[param]["momentum_buffer"] = torch.zeros_like(param)
         velocities = [self.state[param]["momentum_buffer"] for param in params]
-        momentum, decay = group["momentum"], group["weight_decay"]
+        momentum, weight_decay = group["momentum"], group["weight_decay"]
         # ``moves`` becomes lr·λ·(g + weight_decay·w) of each parameter. As in the paper, λ is
         # computed from the gradient without the decay.
         grads = [param.grad for param in params if param.grad is not None]
-        moves = torch._foreach_add(grads, params, alpha=decay)
+        moves = torch._foreach_add(grads, params, alpha=weight_decay)
         if group["adapts"]:
-            ratios = trust_ratios(params, grads, group["trust_coefficient"], decay)
+            ratios = trust_ratios(params, grads, group["trust_coefficient"], weight_decay)
             torch._foreach_mul_(moves, ratios)
         torch._foreach_mul_(moves, group["lr"])
         torch._foreach_mul_(velocities, momentum)

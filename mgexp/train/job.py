@@ -203,7 +203,10 @@ def _train(
                 config, videos = to_yaml(cfg), inputs.fingerprint()
                 resume.write_folder(run_dir, config, videos, schedule, choice.changes, job.given)
                 resume.write_initial(run_dir, job.initial, cfg.TRAIN.INIT_WEIGHTS)
-                _begin_records(job, state.step, trackers)
+                # Steps after the checkpoint will be done again, so their records go.
+                trackers.start(state.step)
+                resume.cut_records(run_dir, state.step)
+                _log_start(job, state.step)
         try:
             if _goes_on_after_start(loop, job) and not _run_loop(job, stop, loop, trackers):
                 raise Interrupted(stop.signal_name or "a signal to another process")
@@ -340,13 +343,8 @@ def build_trackers(cfg: Config, experiment: str, run_dir: RunDir, is_main: bool)
     return Trackers(trackers)
 
 
-def _begin_records(job: Job, first_step: int, trackers: Trackers) -> None:
-    """Drop the records of the steps that will be done again, and log what runs.
-
-    Only rank 0 calls this.
-    """
-    trackers.start(first_step)
-    resume.cut_records(job.run_dir, first_step)
+def _log_start(job: Job, first_step: int) -> None:
+    """Log what runs and on what, and write the names of the classes. Only rank 0 calls this."""
     schedule = job.inputs.schedule
     LOGGER.info("%s → %s\n%s", job.experiment, job.run_dir.root, schedule_table(schedule))
     if job.cfg.DATA.NUM_FOLDS:

@@ -155,7 +155,7 @@ class Loop:
         """Start one step on the device, and fetch the clips of the next step while the device computes."""
         self.loaded.note(batch)
         check_clips(batch)
-        set_rates(self.state.optimizer, plan.lr, plan.decay_factor)
+        set_rates(self.state.optimizer, plan.lr, plan.weight_decay_factor)
         seed_step(self.seed, plan.step)
         first_clip = self.processes.rank * plan.clips // self.processes.count
         draws = Draws(self.seed, plan.step, first_clip)
@@ -312,8 +312,8 @@ class PendingSteps:
         # The mean over processes is the loss of the global mini-batch. All processes get the same
         # number, so either all of them stop at it or none.
         losses = dist.mean_(self._processes, torch.stack([loss for _, _, loss in steps])).tolist()
-        timed = self.timer.read()
-        for (plan, own_wait, _), loss, (seconds, idle) in zip(steps, losses, timed, strict=True):
+        times = self.timer.read()
+        for (plan, own_wait, _), loss, (seconds, idle) in zip(steps, losses, times, strict=True):
             if not math.isfinite(loss):
                 raise TrainingError(self._not_finite(plan, loss, saved_step))
             self._losses.append(loss)

@@ -31,7 +31,7 @@ from mgexp.multigrid.batchnorm import (
     set_num_groups,
     share_statistics,
 )
-from mgexp.multigrid.phases import num_bn_groups
+from mgexp.multigrid.phases import count_bn_groups
 from mgexp.multigrid.recipe import Recipe
 from mgexp.multigrid.sampler import ClipRequest, Stream
 from mgexp.run.log import LOGGER
@@ -95,7 +95,7 @@ def build_precise_bn(
     )
     # Each evaluation builds the loader anew, which leaves out the videos that hung meanwhile.
     arguments = (cfg, inputs.train, requests, device, inputs.opener, failures)
-    groups = num_bn_groups(schedule.recipe.clips, processes.count, cfg.MULTIGRID.BN_BASE_SIZE)
+    groups = count_bn_groups(schedule.recipe.clips, processes.count, cfg.MULTIGRID.BN_BASE_SIZE)
     first_clip = processes.rank * schedule.recipe.clips // processes.count
     return PreciseBn(
         partial(build_train_loader, *arguments),
@@ -145,7 +145,7 @@ def with_precise_bn(
             # A network may have dropout before a norm. It draws the same after a resume.
             seed_step(draws.seed, number)
             for part in split(len(batch.clips), num_groups, max_clips):
-                set_num_groups(model, part.num_bn_groups)
+                set_num_groups(model, part.num_pieces)
                 set_draws(model, replace(draws, step=number).after(part.first), part.clips)
                 own = batch.map(itemgetter(slice(part.first, part.first + part.clips)))
                 model(normalizer(own.clips, own.flipped))

@@ -33,7 +33,7 @@ from mgexp.models.cost import products_by_shape
 from mgexp.models.resnet import TEMPORAL
 from mgexp.models.weights import Fit, fit_weights, read_weights
 from mgexp.multigrid.batchnorm import grouped_layers
-from mgexp.multigrid.phases import num_bn_groups
+from mgexp.multigrid.phases import count_bn_groups
 from mgexp.multigrid.recipe import Multigrid, Recipe
 from mgexp.multigrid.schedule import Schedule, build_schedule, step_counts
 from mgexp.multigrid.shapes import FULL, ClipCosts, clip_sizes
@@ -187,7 +187,7 @@ def build_precise_problems(cfg: Config, num_processes: int) -> list[str]:
     if not (cfg.TRAIN.ENABLE and cfg.BN.USE_PRECISE_STATS):
         return []
     try:
-        num_bn_groups(cfg.TRAIN.BATCH_SIZE, num_processes, cfg.MULTIGRID.BN_BASE_SIZE)
+        count_bn_groups(cfg.TRAIN.BATCH_SIZE, num_processes, cfg.MULTIGRID.BN_BASE_SIZE)
     except ValueError as error:
         return [
             f"BN.USE_PRECISE_STATS = True: {in_keys(str(error))}; set it to False to do without"
@@ -323,7 +323,7 @@ def build_multigrid(cfg: Config) -> Multigrid:
         fine_tuning=node.LONG_CYCLE and node.FINE_TUNING,
         random_stride=node.RANDOM_STRIDE,
         lr_scaling=node.LR_SCALING,
-        decay_scaling=node.WD_SCALING,
+        weight_decay_scaling=node.WD_SCALING,
         shape_order=node.SHAPE_ORDER,
         bn_base_size=node.BN_BASE_SIZE,
         long_cycle_per=node.LONG_CYCLE_PER,

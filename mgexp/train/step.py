@@ -61,42 +61,37 @@ def check_clips(batch: Batch) -> None:
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Clips [first, first + clips) of a process's mini-batch: ``num_bn_groups`` whole BN groups.
-
-    Without batch norm, the field counts the pieces that ``num_pieces`` counts, and has no effect.
-    """
+    """Clips [first, first + clips) of a process's mini-batch, in ``num_pieces`` as `count_pieces` counts them."""
 
     first: int
     clips: int
-    num_bn_groups: int
+    num_pieces: int
 
 
-def split(clips: int, num_bn_groups: int, max_clips: int) -> tuple[MicroBatch, ...]:
+def split(clips: int, num_pieces: int, max_clips: int) -> tuple[MicroBatch, ...]:
     """Cut the mini-batch of one process into as few parts of at most ``max_clips`` as possible (0: one part).
 
-    The parts differ by one BN group at most. Raises ValueError if a single group is larger than
-    ``max_clips``, or if a group spans processes.
+    The parts differ by one piece at most. Raises ValueError if a single piece is larger than
+    ``max_clips``, or if a BN group spans processes (``num_pieces`` is then negative).
     """
     # Batch norm takes its statistics over whole groups, so a cut inside a group would change the
     # result.
     if not max_clips or clips <= max_clips:
-        return (MicroBatch(0, clips, num_bn_groups),)
-    if num_bn_groups < 0:
-        raise ValueError(
-            f"{clips} clips cannot be cut: one BN group spans {-num_bn_groups} processes"
-        )
-    size = clips // num_bn_groups
+        return (MicroBatch(0, clips, num_pieces),)
+    if num_pieces < 0:
+        raise ValueError(f"{clips} clips cannot be cut: one BN group spans {-num_pieces} processes")
+    size = clips // num_pieces
     if size > max_clips:
         raise ValueError(f"{size} clips that belong together cannot be cut")
-    num_parts = math.ceil(num_bn_groups / (max_clips // size))
-    edges = [part * num_bn_groups // num_parts for part in range(num_parts + 1)]
+    num_parts = math.ceil(num_pieces / (max_clips // size))
+    edges = [part * num_pieces // num_parts for part in range(num_parts + 1)]
     return tuple(
         MicroBatch(start * size, (end - start) * size, end - start)
         for start, end in pairwise(edges)
     )
 
 
-def num_pieces(clips: int, num_bn_groups: int, has_batchnorm: bool, in_pairs: bool) -> int:
+def count_pieces(clips: int, num_bn_groups: int, has_batchnorm: bool, in_pairs: bool) -> int:
     """Count the pieces of a mini-batch that cannot be cut: BN groups, or else clips or the pairs of mixup."""
     return num_bn_groups if has_batchnorm else clips // (2 if in_pairs else 1)
 
@@ -112,7 +107,7 @@ def split_problems(
     ``in_pairs``: mixup or CutMix blend neighbours, so all parts have an even number of clips.
     """
     for shape in shapes:
-        pieces = num_pieces(shape.clips, shape.num_bn_groups, has_batchnorm, in_pairs)
+        pieces = count_pieces(shape.clips, shape.num_bn_groups, has_batchnorm, in_pairs)
         try:
             parts = split(shape.clips, pieces, max_clips)
         except ValueError as error:
@@ -222,7 +217,7 @@ class TrainStep:
 
     def parts(self, clips: int, num_bn_groups: int) -> tuple[MicroBatch, ...]:
         """Cut a mini-batch into the parts that go through the network one after the other."""
-        pieces = num_pieces(clips, num_bn_groups, self.has_batchnorm, self.mixing is not None)
+        pieces = count_pieces(clips, num_bn_groups, self.has_batchnorm, self.mixing is not None)
         return split(clips, pieces, self.max_clips)
 
     def part_shapes(self, shapes: Iterable[StepShape]) -> list[StepShape]:
@@ -231,7 +226,7 @@ class TrainStep:
         for shape in shapes:
             parts = self.parts(shape.clips, shape.num_bn_groups)
             cut = [
-                replace(shape, clips=part.clips, num_bn_groups=part.num_bn_groups) for part in parts
+                replace(shape, clips=part.clips, num_bn_groups=part.num_pieces) for part in parts
             ]
             shapes_of_parts |= dict.fromkeys(cut if len(cut) > 1 else [shape])
         return [*shapes_of_parts]
@@ -245,7 +240,7 @@ class TrainStep:
     # begins.
     def _backward(self, batch: Batch, part: MicroBatch, draws: Draws, is_last: bool) -> Tensor:
         """Add the gradients of one part; return its share of the batch's mean loss."""
-        set_num_groups(self.model, part.num_bn_groups)
+        set_num_groups(self.model, part.num_pieces)
         set_draws(self.model, draws.after(part.first), part.clips)
         own = batch.map(itemgetter(slice(part.first, part.first + part.clips)))
         reduction: AbstractContextManager[None] = nullcontext()
