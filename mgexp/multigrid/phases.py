@@ -7,7 +7,7 @@ shape gets the same number of steps, and the whole takes epoch_factor × max_epo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -97,17 +97,11 @@ class Phase:
 
 @dataclass(frozen=True)
 class _Span:
-    """A stay at one base shape, before rounding.
+    """A share with its cycle, and the ``epochs`` that the run draws in it, before rounding."""
 
-    ``share`` counts epochs of the recipe, as in ``Share``. ``epochs`` counts epochs that the run
-    draws.
-    """
-
-    stage: int
+    share: Share
     cycle: Cycle
-    share: float
     epochs: float
-    is_fine_tuning: bool = False
 
 
 def derive_phases(
@@ -139,16 +133,14 @@ def derive_phases(
     ends = _whole_epochs(spans) if by_epoch else _whole_steps(spans, recipe.clips, num_videos)
     groups = {c: _cycle_bn_groups(c, recipe, multigrid, num_processes) for c in cycles}
     phases: list[Phase] = []
-    for piece in _pieces(spans, ends, recipe, multigrid):
+    for span, lr_factor, end in _pieces(spans, ends, recipe, multigrid):
         last = phases[-1] if phases else None
-        if last and (last.stage, last.cycle, last.lr_factor) == (
-            piece.stage,
-            piece.cycle,
-            piece.lr_factor,
-        ):
+        identity = (span.share.stage, span.cycle, lr_factor)
+        if last and (last.stage, last.cycle, last.lr_factor) == identity:
             # The piece between these two was empty, so they are one phase up to the later end.
             phases.pop()
-        phase = _place(piece, phases, recipe, multigrid, num_videos, groups[piece.cycle])
+        num_groups = groups[span.cycle]
+        phase = _place(span, lr_factor, end, phases, recipe, multigrid, num_videos, num_groups)
         if phase.num_steps:
             phases.append(phase)
     return tuple(phases)
@@ -199,30 +191,11 @@ def _spans(recipe: Recipe, multigrid: Multigrid, cycles: tuple[Cycle, ...]) -> l
     if multigrid.fine_tuning:
         shares.append(Share(num_cycled, len(cycles) - 1, durations[-1]))
     spans = [
-        _Span(
-            stage=share.stage,
-            cycle=cycles[share.shape],
-            share=share.epochs,
-            epochs=share.epochs * cycles[share.shape].mean_ratio / mean_ratio,
-            is_fine_tuning=share.stage == num_cycled,
-        )
-        for share in shares
+        _Span(share, cycle, share.epochs * cycle.mean_ratio / mean_ratio)
+        for share, cycle in ((share, cycles[share.shape]) for share in shares)
     ]
     x = multigrid.epoch_factor * recipe.max_epoch / sum(span.epochs for span in spans)
     return [replace(span, epochs=span.epochs * x) for span in spans]
-
-
-@dataclass(frozen=True)
-class _Piece:
-    """A span after rounding, with its ``end`` in steps or epochs.
-
-    Fine-tuning is cut into two pieces.
-    """
-
-    stage: int
-    cycle: Cycle
-    lr_factor: float
-    end: int
 
 
 def _whole_steps(spans: list[_Span], clips: int, num_videos: int) -> list[int]:
@@ -238,8 +211,8 @@ def _whole_steps(spans: list[_Span], clips: int, num_videos: int) -> list[int]:
     # tie. So we round those of the first share, and the others get the same number.
     by_share: dict[tuple[int, float], int] = {}
     for span, num in zip(spans, steps, strict=True):
-        by_share.setdefault((span.stage, span.share), max(1, round(num)))
-    return list(accumulate(by_share[span.stage, span.share] for span in spans))
+        by_share.setdefault((span.share.stage, span.share.epochs), max(1, round(num)))
+    return list(accumulate(by_share[span.share.stage, span.share.epochs] for span in spans))
 
 
 def _whole_epochs(spans: list[_Span]) -> list[int]:
@@ -260,62 +233,61 @@ def _has_one_shape(spans: list[_Span]) -> bool:
 
 def _pieces(
     spans: list[_Span], ends: list[int], recipe: Recipe, multigrid: Multigrid
-) -> list[_Piece]:
-    """Cut fine-tuning at its middle, rounded down.
+) -> Iterator[tuple[_Span, float, int]]:
+    """Yield (span, lr_factor, end) in order, with fine-tuning cut at its middle, rounded down.
 
     The first half keeps the learning rate of the stage before.
     """
-    decay, noise = recipe.lr_decay, (multigrid.noise_scale or 0.0) / recipe.clips
-    pieces = []
+    lr_decay, noise = recipe.lr_decay, (multigrid.noise_scale or 0.0) / recipe.clips
     for span, start, end in zip(spans, [0, *ends], ends, strict=False):
-        decayed = decay**span.stage
+        decayed = lr_decay**span.share.stage
         scale = LR_SCALINGS[multigrid.lr_scaling](span.cycle.base.ratio, noise)
-        if span.is_fine_tuning and decay != 1:
-            before = decayed / decay * scale
-            pieces.append(_Piece(span.stage, span.cycle, before, (start + end) // 2))
-        pieces.append(_Piece(span.stage, span.cycle, decayed * scale, end))
-    return pieces
+        if multigrid.fine_tuning and span is spans[-1] and lr_decay != 1:
+            yield span, decayed / lr_decay * scale, (start + end) // 2
+        yield span, decayed * scale, end
 
 
 def _place(
-    piece: _Piece,
+    span: _Span,
+    lr_factor: float,
+    end: int,
     before: list[Phase],
     recipe: Recipe,
     multigrid: Multigrid,
     num_videos: int,
     groups: int,
 ) -> Phase:
-    """Return the phase from the end of ``before`` to the end of ``piece``. It may be empty."""
+    """Return the phase from the end of ``before`` to ``end``, in steps or epochs. It may be empty."""
     last = before[-1] if before else None
     start_step = last.end_step if last else 0
     first_clip = (
         last.first_clip + last.turns.clips_before(last.num_steps, recipe.clips) if last else 0
     )
-    turns = Turns(piece.cycle.shapes, piece.stage, multigrid.shape_order)
+    turns = Turns(span.cycle.shapes, span.share.stage, multigrid.shape_order)
     if multigrid.granularity == "epoch":
         # The last step may draw clips of the next epoch. The next phase draws fewer for them, so
         # the surplus never adds up.
-        num_steps = _steps_to_draw(piece.end * num_videos - first_clip, recipe.clips, turns)
-        start_epoch, end_epoch = float(last.end_epoch) if last else 0.0, float(piece.end)
+        num_steps = _steps_to_draw(end * num_videos - first_clip, recipe.clips, turns)
+        start_epoch, end_epoch = float(last.end_epoch) if last else 0.0, float(end)
     else:
-        num_steps = piece.end - start_step
+        num_steps = end - start_step
         drawn = turns.clips_before(num_steps, recipe.clips)
         start_epoch, end_epoch = first_clip / num_videos, (first_clip + drawn) / num_videos
-    base, stride_range = piece.cycle.base, None
+    base, stride_range = span.cycle.base, None
     if recipe.stride is not None:
         # A clip with 1/k of the frames gets up to k times the stride. So some of the coarse clips
         # span about as much of the video as a full clip.
         longest = recipe.stride * (recipe.frames // base.frames)
         stride_range = (recipe.stride if multigrid.random_stride else longest, longest)
     return Phase(
-        stage=piece.stage,
+        stage=span.share.stage,
         start_step=start_step,
         end_step=start_step + num_steps,
         start_epoch=start_epoch,
         end_epoch=end_epoch,
         first_clip=first_clip,
-        lr_factor=piece.lr_factor,
-        cycle=piece.cycle,
+        lr_factor=lr_factor,
+        cycle=span.cycle,
         turns=turns,
         clips=base.clips(recipe.clips),
         stride_range=stride_range,

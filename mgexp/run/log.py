@@ -117,7 +117,7 @@ class Progress:
             text = (
                 f"epoch {plan.epoch:.2f}  {plan.clips}x{plan.frames}x{plan.crop}²  "
                 f"loss {record.loss:.3f}  lr {plan.lr:.3g}  {1000 * step_seconds:.0f} ms  "
-                f"{waiting:.0%} waiting  {clips_per_second:.0f} clips/s  ETA {eta}"
+                f"{waiting:.0%} waiting  {clips_per_second:.0f} clips/s  training ETA {eta}"
             )
             self._bar.set_postfix_str(text)
             LOGGER.log(STEP_LEVEL, "step %d/%d  %s", num_steps, self.total_steps, text)

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from mgexp.config.check import cross_problems, stage_problems
+from mgexp.config.check import cross_problems
 from mgexp.config.keys import Config
 from mgexp.config.load import in_fold
 from mgexp.data.classes import read_text
@@ -253,10 +253,8 @@ def build_row_schedule(cfg: Config, num_videos: int, num_processes: int = 1) -> 
             build_recipe(cfg), build_multigrid(cfg), num_videos, num_processes
         )
     except ValueError as error:
-        # ``cross_problems`` says the same of the stages, and one message lists each problem once.
-        known = [*stage_problems(cfg)]
         problems = [in_keys(problem) for problem in str(error).split("; ")]
-        raise InputError(known or problems) from error
+        raise InputError(problems) from error
     raise_problems([*frame_problems(schedule, cfg.MODEL.MODEL_NAME, cfg.SLOWFAST.ALPHA)])
     return schedule
 
