@@ -20,10 +20,7 @@ LEAST_SHARE = 1e-9
 
 @dataclass(frozen=True)
 class Share:
-    """A stay at shape number ``shape`` in a stage.
-
-    Its number of steps is proportional to ``epochs``: the epochs of the recipe that it replaces.
-    """
+    """A stay at shape number ``shape`` in a stage, with steps in proportion to ``epochs`` of the recipe."""
 
     stage: int
     shape: int
@@ -40,10 +37,8 @@ def shape_shares(
 
     In total, all shapes get the same. With ``per`` "stage", every shape gets an equal part of each
     stage, as in the paper. With "training", every shape gets one equal part of all stages together,
-    which is cut where one stage ends and the next begins. This second way is ours. Progressive
-    resizing of images does the same with one stage (EfficientNetV2, ICML 2021,
-    arxiv.org/abs/2104.00298). ``in_order`` is one of ``ORDERS``. It gives an order for each stage,
-    or with "training" a single one.
+    which is cut where one stage ends and the next begins. ``in_order`` is one of ``ORDERS``. It gives
+    an order for each stage, or with "training" a single one.
     """
     if per == "stage":
         return [
@@ -51,10 +46,15 @@ def shape_shares(
             for stage, duration in enumerate(durations)
             for shape in in_order(num_shapes, stage)
         ]
+    # This second way is ours. Progressive resizing of images does the same with one stage (EfficientNetV2, ICML
+    # 2021, arxiv.org/abs/2104.00298).
     total = sum(durations)
+    # Products, not a running sum, so rounding errors do not add up over the shapes.
     bounds = [total * place / num_shapes for place in range(num_shapes + 1)]
     ends = [*accumulate(durations)]
     shares = [
+        # The overlap of a stage with the part of a shape. It is negative where they do not meet, and such
+        # shares are left out below.
         Share(stage, shape, min(end, bounds[place + 1]) - max(end - duration, bounds[place]))
         for stage, (duration, end) in enumerate(zip(durations, ends, strict=True))
         for place, shape in enumerate(in_order(num_shapes, 0))
@@ -122,6 +122,7 @@ def derive_phases(
         multigrid.costs,
         _parts(recipe, multigrid),
     )
+    # The steps of the baseline are counted too, so its clips must be countable also with a factor below 1.
     epochs = max(1.0, multigrid.epoch_factor) * recipe.max_epoch
     if epochs * num_videos > MAX_CLIPS:
         raise ValueError(
@@ -167,6 +168,7 @@ def count_bn_groups(clips: int, num_processes: int, base_size: int) -> int:
             f"{share} clips per process neither divide nor are a multiple of multigrid.bn_base_size = "
             f"{base_size}"
         )
+    # Fewer clips than a group. torch makes the groups of processes of one size, from neighbours by rank.
     spanned = base_size // share
     if num_processes % spanned:
         raise ValueError(
@@ -194,15 +196,14 @@ def _spans(recipe: Recipe, multigrid: Multigrid, cycles: tuple[Cycle, ...]) -> l
         _Span(share, cycle, share.epochs * cycle.mean_ratio / mean_ratio)
         for share, cycle in ((share, cycles[share.shape]) for share in shares)
     ]
+    # One factor for all spans: their proportions stay, and the whole has the length of the released schedule.
     x = multigrid.epoch_factor * recipe.max_epoch / sum(span.epochs for span in spans)
     return [replace(span, epochs=span.epochs * x) for span in spans]
 
 
 def _whole_steps(spans: list[_Span], clips: int, num_videos: int) -> list[int]:
-    """Round the end of each span to a whole step.
-
-    Equal shares of a stage get the same number of steps, at least one.
-    """
+    """Round the end of each span to a whole step. Equal shares of a stage get the same number of steps."""
+    # A step draws mean_ratio times the baseline's clips, as a mean over the turns of its cycle.
     steps = [span.epochs * num_videos / (clips * span.cycle.mean_ratio) for span in spans]
     # With a single shape nothing has to be equal. We round sums, so that rounding does not add up.
     if _has_one_shape(spans):
@@ -211,17 +212,17 @@ def _whole_steps(spans: list[_Span], clips: int, num_videos: int) -> list[int]:
     # tie. So we round those of the first share, and the others get the same number.
     by_share: dict[tuple[int, float], int] = {}
     for span, num in zip(spans, steps, strict=True):
+        # At least one step, so that a short training does not lose a shape without a message. Whole epochs may
+        # lose one, as in the released code.
         by_share.setdefault((span.share.stage, span.share.epochs), max(1, round(num)))
     return list(accumulate(by_share[span.share.stage, span.share.epochs] for span in spans))
 
 
 def _whole_epochs(spans: list[_Span]) -> list[int]:
-    """Round the end of each span to a whole epoch, as in the released code.
-
-    Without a long cycle the ends are rounded down.
-    """
+    """Round the end of each span to a whole epoch, as in the released code."""
     totals = accumulate(span.epochs for span in spans)
     # A floating-point sum such as 140.99999999999997 means 141.
+    # Source: released code. The short cycle alone takes int() of the longer epochs, the long cycle rounds.
     if _has_one_shape(spans):
         return [math.floor(total + 1e-9) for total in totals]
     return [round(total) for total in totals]
@@ -241,7 +242,10 @@ def _pieces(
     lr_decay, noise = recipe.lr_decay, (multigrid.noise_scale or 0.0) / recipe.clips
     for span, start, end in zip(spans, [0, *ends], ends, strict=False):
         decayed = lr_decay**span.share.stage
+        # The base of the phase alone decides. The short cycle changes the clips in every step, and the paper
+        # lets the rate follow the long cycle only.
         scale = LR_SCALINGS[multigrid.lr_scaling](span.cycle.base.ratio, noise)
+        # A cosine has no decay between the halves. They would have one rate, and so be one phase again.
         if multigrid.fine_tuning and span is spans[-1] and lr_decay != 1:
             yield span, decayed / lr_decay * scale, (start + end) // 2
         yield span, decayed * scale, end
@@ -292,6 +296,7 @@ def _place(
         clips=base.clips(recipe.clips),
         stride_range=stride_range,
         num_bn_groups=groups,
+        # The noise scale is that of the learning rate; the weight decay has no rule with noise.
         weight_decay_factor=LR_SCALINGS[multigrid.weight_decay_scaling](base.ratio, 0.0),
     )
 
@@ -299,15 +304,14 @@ def _place(
 def _parts(recipe: Recipe, multigrid: Multigrid) -> tuple[int, ...]:
     """Return into how many parts the baseline's clips may be divided, of which a mini-batch takes any number.
 
-    Without BN groups, ratios of costs take quarters, which leave an even number of clips at all shapes to
-    processes of 8 clips or more, as mixup needs. Ratios of pixels are whole where that is near enough, and else
-    quarters. With BN groups, ratios of pixels are whole. Ratios of costs are whole where that is near enough, and
-    else halves or quarters, if the baseline has groups for these.
+    Several numbers are alternatives: the first that is near enough counts.
     """
     size = multigrid.bn_base_size
     if size == 0:
+        # Quarters leave an even number of clips at all shapes to processes of 8 clips or more, as mixup needs.
         quarters = math.gcd(recipe.clips, 4)
         return (1, quarters) if multigrid.costs is None else (quarters,)
+    # The shapes of the paper have whole ratios of pixels. Those of costs may need a part of the BN groups.
     if multigrid.costs is None:
         return (1,)
     return (1, *(num for num in (2, 4) if recipe.clips % (num * size) == 0))
@@ -332,16 +336,14 @@ def _steps_to_draw(num_clips: int, clips: int, turns: Turns) -> int:
     # A phase may have millions of steps, so we count whole turns at once, and only the rest step by
     # step.
     steps = max(0, num_clips // per_turn) * len(turns.shapes)
+    # At most one more turn: the whole turns before it draw no more than the clips that are wanted.
     while turns.clips_before(steps, clips) < num_clips:
         steps += 1
     return steps
 
 
 def _cycle_bn_groups(cycle: Cycle, recipe: Recipe, multigrid: Multigrid, num_processes: int) -> int:
-    """Count the BN groups of a phase.
-
-    Its base batch sets them, so short-cycle batches have larger groups.
-    """
+    """Count the BN groups of a phase by its base batch, so short-cycle batches have larger groups."""
     base, size = cycle.base, multigrid.bn_base_size
     remedy = _remedy(recipe, multigrid, num_processes)
     try:
@@ -355,6 +357,7 @@ def _cycle_bn_groups(cycle: Cycle, recipe: Recipe, multigrid: Multigrid, num_pro
             f"{base.ratio:g} times as many: {error}: {remedy}"
         ) from error
     for clips in (shape.clips(recipe.clips) for shape in cycle.shapes):
+        # Where a group spans processes, each of them must still take an equal part of every batch.
         if clips % (num_processes * max(1, groups)):
             raise ValueError(
                 f"a short-cycle batch of {clips} clips does not divide over {num_processes} processes "

@@ -19,14 +19,10 @@ WITH_TRUST_RATIO = ("lars", "lamb", "pmd_lamb")
 
 
 class Settings(NamedTuple):
-    """Settings that the parameters of one group share.
-
-    ``lr_scale`` multiplies their learning rate. ``adapts`` says whether they take a trust ratio
-    (LARS, LAMB).
-    """
+    """What the parameters of a group share: ``adapts`` says whether they take a trust ratio (LARS, LAMB)."""
 
     weight_decay: float
-    lr_scale: float
+    lr_scale: float  # multiplies the learning rate of a step; timm's name
     adapts: bool
 
 
@@ -78,8 +74,7 @@ def layer_factors(names: Sequence[str], layer_decay: float) -> dict[str, float]:
     """Return for each parameter ``layer_decay`` to the power of the number of layers after its own.
 
     ``names`` are in the network's order. Layer 0 is all before the first block. Each block is a layer, unless it
-    has no parameters, as a pool. What follows the last block is the last layer. If nothing follows it, as in
-    ResNets, whose last block is the classifier, that block is the last layer. Raises InputError if the decay is
+    has no parameters, as a pool. What follows the last block is the last layer. Raises InputError if the decay is
     not 1, and there is no list of blocks, or more than one.
     """
     blocks = {name: BLOCK.search(name) for name in names}
@@ -89,8 +84,8 @@ def layer_factors(names: Sequence[str], layer_decay: float) -> dict[str, float]:
     if layer_decay != 1 and len(lists) != 1:
         raise InputError(
             [
-                f"SOLVER.LAYER_DECAY = {layer_decay:g} needs a network with one list called blocks, in the order "
-                f"of its layers, and this one has {len(lists)}: set it to 1"
+                f"SOLVER.LAYER_DECAY = {layer_decay:g} needs a network with one list called blocks, and this "
+                f"one has {len(lists)}: set it to 1"
             ]
         )
     # The classifier keeps the whole rate: in MAE and BEiT it follows the blocks, in ResNets it is one of them.
@@ -169,5 +164,7 @@ def set_rates(
     """
     for group in optimizer.param_groups:
         group["lr"] = lr * group.get("lr_scale", 1.0)
+        # Kept beside the value that each call overwrites. A resume does not need it: groups come from the
+        # configuration.
         first = group.setdefault("first_weight_decay", group.get("weight_decay", 0.0))
         group["weight_decay"] = first * weight_decay_factor

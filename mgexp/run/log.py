@@ -113,6 +113,7 @@ class Progress:
             # All shapes cost about the same. So the mean since the start says more than the last few steps, of
             # which one may have waited.
             mean = self._steady_seconds / self._steady_steps if self._steady_steps else step_seconds
+            # Evaluations and checkpoints come on top. What they take is not known before the first of them.
             eta = tqdm.format_interval((self.total_steps - num_steps) * mean)
             text = (
                 f"epoch {plan.epoch:.2f}  {plan.clips}x{plan.frames}x{plan.crop}²  "

@@ -70,6 +70,7 @@ def precise_requests(
 
     The clips are drawn as in training at the full shape of ``recipe``, but without the short cycle.
     """
+    # Without AUG.REPEATS, which would show fewer videos in as many batches.
     stream = Stream(num_videos, seed + SEED_OFFSET, weights=weights)
     num_batches = min(max_batches, math.ceil(num_videos / recipe.clips))
     share = recipe.clips // processes.count
@@ -183,10 +184,7 @@ class Population:
     between: Tensor = field(default_factory=partial(torch.zeros, ()))
 
     def add(self, means: Tensor, variances: Tensor) -> None:
-        """Add the (groups, C) means and biased variances of a batch.
-
-        All batches must have equally many groups.
-        """
+        """Add (groups, C) means and biased variances of a batch. All batches must have equally many groups."""
         self.num_batches += 1
         share = 1 / self.num_batches
         apart = means.mean(0) - self.mean

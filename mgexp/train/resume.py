@@ -81,6 +81,7 @@ def check_folder(
     )
     if is_complete:
         remedy = "this run is complete, so other keys or videos need another --output"
+    # Before ``override``, which cannot make one optimizer's state that of another.
     elif has_other_state:
         remedy = "its checkpoints hold the state of another optimizer: choose another --output"
     elif override:
@@ -366,8 +367,7 @@ def write_folder(
     append_jsonl(run_dir.starts_jsonl, {**environment, **start})
     if not steps and (replaced := config_problems(run_dir, config_yaml)):
         LOGGER.warning(
-            "an earlier start left no checkpoint in %s. This start has other keys, so the run begins anew with "
-            "them, and from its first checkpoint the folder is theirs: %s",
+            "an earlier start left no checkpoint in %s, so the run begins anew with other keys: %s",
             *(run_dir.root, listed(replaced, separator="; ")),
         )
     atomic_write_text(run_dir.config_yaml, config_yaml)

@@ -205,7 +205,7 @@ def build_split_problems(cfg: Config, schedule: Schedule) -> list[str]:
     if cfg.TRAIN.COMPILE == "cuda_graphs" and 0 < max_clips < most:
         return [
             f"TRAIN.COMPILE = cuda_graphs with TRAIN.MAX_CLIPS_PER_GPU = {max_clips}: a process has up to {most} "
-            "clips in a step, and graphs cannot add up the gradients of several parts; set TRAIN.COMPILE default"
+            "clips in a step, and graphs cannot add up parts; set TRAIN.COMPILE default"
         ]
     return [*split_problems(shapes, max_clips, has_groups, is_mixed(cfg.AUG))]
 
@@ -331,6 +331,7 @@ def build_multigrid(cfg: Config) -> Multigrid:
     )
 
 
+# Counting takes seconds, and a start derives its schedule more than once.
 @lru_cache(maxsize=8)
 def build_costs(cfg: Config) -> ClipCosts | None:
     """Build what MULTIGRID.BATCH_RATIO keeps constant. None: the pixels.

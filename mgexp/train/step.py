@@ -50,10 +50,7 @@ def keep_memory(device: torch.device) -> None:
 
 
 def check_clips(batch: Batch) -> None:
-    """Raise InputError if the batch is empty.
-
-    The loader sends an empty batch if it finds no video that decodes for one of the clips.
-    """
+    """Raise InputError for an empty batch: the loader found no video that decodes for one of its clips."""
     if not len(batch.clips):
         reasons = [reason for _, reason in batch.unusable]
         raise InputError([f"many videos in a row cannot be decoded: {listed(reasons)}"])
@@ -143,6 +140,8 @@ class Normalizer:
         shown = clips.to(self.device, non_blocking=True)
         if flipped is not None:
             mask = flipped.to(self.device, non_blocking=True).view(-1, 1, 1, 1, 1)
+            # All clips are mirrored and some are taken: an index of the marked ones would make the CPU wait for
+            # a GPU.
             shown = torch.where(mask, shown.flip(-1), shown)
         # Rows of S·3 values in place of 3 at a time take a CPU a sixth of the time. ``to`` makes a copy of another
         # type, so the in-place steps do not change the caller's clips.
@@ -193,6 +192,8 @@ class TrainStep:
         ``draws`` belongs to the first clip of ``batch``. Raises ValueError if a BN group exceeds ``max_clips``.
         """
         loss = self.backward(batch, num_bn_groups, draws)
+        # DDP averaged the gradients during the backward pass. So all processes have one norm here, and clip
+        # alike.
         if self.max_grad_norm:
             # In fp16 the gradients are still multiplied by the loss scale, so we undo that before
             # we compare their norm.
@@ -206,6 +207,7 @@ class TrainStep:
         """Compute the gradients of a step without its update; return its loss."""
         parts = self.parts(len(batch.clips), num_bn_groups)
         self.model.train()
+        # None and not zeros: the first part writes its gradients, and need not read zeros to add to them.
         self.optimizer.zero_grad(set_to_none=True)
         with one_sample(self.model) if len(parts) > 1 else nullcontext():
             losses = [self._backward(batch, part, draws, part is parts[-1]) for part in parts]
@@ -277,6 +279,7 @@ def build_step(
     smoothing, aug = cfg.MODEL.LABEL_SMOOTHING, cfg.AUG
     loss = partial(F.cross_entropy, label_smoothing=smoothing) if smoothing else task.loss
     if class_weights is not None:
+        # A class without training videos keeps the factor 0, which no clip meets.
         factors = torch.zeros(task.num_classes, device=normalizer.device)
         factors[[*class_weights]] = torch.tensor([*class_weights.values()]).to(factors)
         loss = partial(weighted_cross_entropy, factors=factors, smoothing=smoothing)
@@ -316,5 +319,6 @@ def seed_step(seed: int, step: int) -> None:
     # mgexp itself does not draw from torch's generator during training, even in dropout. A user's
     # network may. With this seed it draws the same numbers in a resumed run. We hash, because a
     # plain sum would give step 1 of seed 0 the draws of step 0 of seed 1.
+    # Seven bytes are a number below 2^63, which every version of torch takes as it is.
     digest = hashlib.blake2b(f"{seed} {step}".encode(), digest_size=7).digest()
     torch.manual_seed(int.from_bytes(digest, "little"))

@@ -150,6 +150,7 @@ def _open_copy(
         stream.height, stream.width = size
         stream.pix_fmt = "yuv420p"
         context = stream.codec_context
+        # Videos are encoded in as many processes as there are cores.
         context.thread_count = 1
         # These fields say which colours the numbers of a pixel mean. Without them a reader guesses, and shows
         # other colours than the source. The range is always the narrow one, because MPEG-2 has no other.
@@ -162,6 +163,8 @@ def _open_copy(
         def mux(packets: Iterable[Any]) -> None:
             for packet in packets:
                 start, end = on_display[packet.pts]
+                # Every frame is a keyframe, so frames are decoded in the order of display, and both times are
+                # one.
                 packet.pts = packet.dts = start
                 packet.time_base = tick_seconds
                 # Nothing else tells how long the last frame is displayed.

@@ -105,4 +105,4 @@ def test_their_remedies_have_no_problem(pairs):
 
 
 def test_every_problem_is_reported():
-    assert len(problems_of("SOLVER.WARMUP_EPOCHS", "20", "DATA.TRAIN_CROP_SIZE", "100")) == 2
+    assert len(problems_of("SOLVER.MOMENTUM", "0", "DATA.TRAIN_CROP_SIZE", "100")) == 2
