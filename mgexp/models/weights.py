@@ -193,7 +193,7 @@ class Fit:
         lines = [f"{self.file.path} ({self.file.naming}): {len(self.used)} tensors used"]
         for words, tensors in (
             (
-                "of the classifier keep their initial values: the file has none for as many classes",
+                "of the classifier keep their initial values: the file has no classifier for as many classes",
                 self.left,
             ),
             ("not in the file, at their initial values", _but_counters(self.missing)),
