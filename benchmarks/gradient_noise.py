@@ -265,7 +265,7 @@ def first_points(cfg: Config, inputs: Inputs, step: TrainStep) -> Iterator[int]:
     for num_steps, batch in enumerate(islice(loader, min(NUM_STEPS, schedule.total_steps // 2)), 1):
         check_clips(batch)
         plan = schedule.plan_at(num_steps - 1)
-        set_rates(step.optimizer, plan.lr, plan.decay_factor)
+        set_rates(step.optimizer, plan.lr, plan.weight_decay_factor)
         seed_step(cfg.RNG_SEED, plan.step)
         step(batch.on(device), plan.num_bn_groups, Draws(cfg.RNG_SEED, plan.step))
         if time.perf_counter() > end:

@@ -125,6 +125,7 @@ def any_true(
     """Return for each flag whether it is true in any process."""
     if processes.count == 1:
         return flags
+    # nccl has no logical or, so the flags are added.
     totals = torch.tensor(flags, dtype=torch.int32, device=device)
     dist.all_reduce(totals)
     return tuple(bool(total) for total in totals.tolist())
@@ -145,7 +146,6 @@ def merge(processes: Processes, own: dict[int, str]) -> dict[int, str]:
 
 
 def total(processes: Processes, own: Counter[str]) -> Counter[str]:
-    """Add the counts of all processes."""
     return sum(_gather(processes, own), Counter())
 
 

@@ -98,6 +98,17 @@ RULED: dict[str, Any] = {
 
 DEFAULTS = KEPT | RULED
 
+Row, Pair, Cut = tuple[int, ...], tuple[float, float], tuple[int, int, int, int]
+TABLES: dict[str, Any] = dict.fromkeys((
+    "RESNET.NUM_BLOCK_TEMP_KERNEL", "RESNET.SPATIAL_STRIDES", "RESNET.SPATIAL_DILATIONS", "NONLOCAL.GROUP",
+), tuple[Row, Row, Row, Row]) | {
+    "NONLOCAL.LOCATION": tuple[(tuple[Row, ...],) * 4],
+    "NONLOCAL.POOL": tuple[(tuple[tuple[int, int, int], ...],) * 4],
+    "MVIT.DIM_MUL": tuple[Pair, ...], "MVIT.HEAD_MUL": tuple[Pair, ...],
+    "MVIT.POOL_Q_STRIDE": tuple[Cut, ...], "MVIT.POOL_KV_STRIDE_ADAPTIVE": Row,
+}
+"""The shapes of tables: of four stages, each with a value for each pathway, or of blocks with their values."""
+
 FIXED: dict[str, Any] = {
     "RESNET.NUM_GROUPS": 1, "BN.MOMENTUM": 0.1, "BN.EPSILON": 1e-5, "AUG.RE_COUNT": 1, "MIXUP.PROB": 1,
     "DATA.TRAIN_CROP_NUM_TEMPORAL": 1, "DATA.TRAIN_CROP_NUM_SPATIAL": 1,
@@ -270,7 +281,8 @@ def read(name: str, value: object) -> Any:
         return type(default)()  # PySlowFast writes None for no file and for no limit
     if isinstance(value, str) and not isinstance(default, str):
         value = from_text(value)
-    if isinstance(default, list):  # a table of lists
+    if name in TABLES:
+        convert(TABLES[name], value)
         return value
     if name == "MULTIGRID.LONG_CYCLE_FACTORS":
         return convert(tuple[tuple[float, float], ...], value)
@@ -367,7 +379,8 @@ def convert_network(draft: Conversion) -> None:
 def convert_nonlocal(draft: Conversion) -> None:
     """Convert non-local blocks. Here each stage has a list of them, with one pool for all and no groups."""
     names = [f"NONLOCAL.{last}" for last in ("LOCATION", "GROUP", "POOL", "INSTANTIATION")]
-    if not any(any(blocks) for stage in draft["NONLOCAL.LOCATION"] for blocks in [*stage]):
+    pathways = (0, 1) if draft.arch == "slowfast" else (0,)
+    if not any(blocks for pathway in pathways for blocks in column(draft[names[0]], pathway)):
         draft.dropped |= dict.fromkeys(names, "no block is non-local")
         draft.keys.pop("NONLOCAL.INSTANTIATION", None)
     elif draft.arch in {"slowfast", "x3d"}:
@@ -386,7 +399,7 @@ def convert_nonlocal(draft: Conversion) -> None:
 
 def column(rows: Sequence[Sequence[Any]], pathway: int) -> list[Any]:
     """Return the values of the stages for a pathway. If a stage has only one value, it counts for both."""
-    return [row[min(pathway, len(row) - 1)] for row in rows]
+    return [row[min(pathway, len(row) - 1)] if row else [] for row in rows]
 
 
 def convert_mvit(draft: Conversion) -> None:

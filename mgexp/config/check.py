@@ -42,7 +42,7 @@ def cross_problems(cfg: Config) -> list[str]:
     """List every problem between keys that can be found without data and without a schedule."""
     parts = (
         *(_model_problems, _list_problems, _clip_problems, _augment_problems),
-        *(stage_problems, _solver_problems, _unread_problems),
+        *(_solver_problems, _unread_problems),
     )
     return [problem for part in parts for problem in part(cfg)]
 
@@ -144,19 +144,6 @@ def _augment_problems(cfg: Config) -> Iterator[str]:
     # A random rectangle is painted with the mean, which must be a colour.
     if aug.RE_PROB and not all(0 <= value <= 1 for value in cfg.DATA.MEAN):
         yield f"DATA.MEAN = {list(cfg.DATA.MEAN)} with AUG.RE_PROB = {aug.RE_PROB:g}: not in [0, 1]"
-
-
-def stage_problems(cfg: Config) -> Iterator[str]:
-    """Yield the problems of stages and warm-up, which also make a schedule impossible."""
-    solver = cfg.SOLVER
-    total = f"SOLVER.MAX_EPOCH = {solver.MAX_EPOCH:g}"
-    if solver.STEPS[-1] >= solver.MAX_EPOCH:
-        yield f"SOLVER.STEPS = {list(solver.STEPS)} does not end before {total}"
-    # The last stage is fine-tuning at the full shape.
-    if cfg.MULTIGRID.LONG_CYCLE and cfg.MULTIGRID.FINE_TUNING and len(solver.STEPS) < 2:
-        yield "MULTIGRID.LONG_CYCLE needs at least two stages in SOLVER.STEPS"
-    if solver.MAX_EPOCH <= solver.WARMUP_EPOCHS:
-        yield f"SOLVER.WARMUP_EPOCHS = {solver.WARMUP_EPOCHS:g} is not less than {total}"
 
 
 def _solver_problems(cfg: Config) -> Iterator[str]:

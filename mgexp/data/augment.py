@@ -89,6 +89,7 @@ class Augment:
 
         parts: list[Callable[[Tensor], Tensor]] = []
         if self.randaugment_ops:
+            # torchvision takes whole magnitudes, so these strengths follow the shape in steps.
             magnitude = round(self.randaugment_magnitude * factor)
             parts.append(
                 transforms_v2.RandAugment(

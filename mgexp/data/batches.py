@@ -95,6 +95,7 @@ def collate(
     If one clip has no frames, the batch has no clips at all.
     """
     unusable = tuple(failure for clip in clips for failure in clip.unusable)
+    # The loader cannot raise this itself: torch would hand on a traceback as text.
     if not all(len(clip.frames) for clip in clips):
         none = torch.empty(0, 3, 0, 0, 0, dtype=torch.uint8)
         return Batch(none, torch.empty(0, dtype=torch.long), unusable)

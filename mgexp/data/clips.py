@@ -69,9 +69,7 @@ def draw_times(
 def segment_times(
     duration_seconds: float, frames: int, rng: np.random.Generator | None = None
 ) -> Times:
-    """Return one moment in each of ``frames`` equal segments of the video: random if ``rng`` is given.
-
-    Without ``rng``, it is the middle of the segment.
+    """Return one moment in each of ``frames`` equal segments of the video: random by ``rng``, else the middle.
 
     Source: released code, slowfast/datasets/ssv2.py, get_seq_frames (it draws whole frames).
     """
@@ -111,22 +109,20 @@ class SquareCrop:
         return short_side, partial(random_region, crop=crop, short_side=short_side, rng=rng)
 
     def largest_side(self) -> int:
-        """Return the pixels along a side of the largest region of a video of the usual size.
-
-        It is the same for crops of all sizes, because a smaller crop is cut from a frame that is as much smaller.
-        """
+        """Return the pixels along a side of the largest region of a video of the usual size."""
+        # It is the same for crops of all sizes: a smaller crop is cut from a frame that is as much smaller.
         return math.ceil(SOURCE_SHORT_SIDE * self.full_crop / self.jitter[0])
 
 
 def random_region(size: Size, crop: int, short_side: float, rng: np.random.Generator) -> Region:
     """Draw the source square of a random crop of ``crop`` pixels from a frame resized to ``short_side``.
 
-    The released code resizes the whole frame and then cuts the crop. We cut the square first and
-    then resize it. This shows the same part, and touches only the pixels that are kept. Every
-    offset of the square is equally likely. (The released code never draws the last one.)
     The top is drawn first, then the left. Source: released code, slowfast/datasets/transform.py,
     random_crop.
     """
+    # The released code resizes the whole frame and then cuts the crop. We cut the square first and then resize it.
+    # This shows the same part, and touches only the pixels that are kept. Every offset of the square is equally
+    # likely. (The released code never draws the last one.)
     height, width = size
     # For a source of very few pixels, the rounded number could be 0.
     side = max(1, round(crop * min(height, width) / short_side))
@@ -155,7 +151,6 @@ class RelativeCrop:
     full_crop: int
 
     def draw(self, crop: int, rng: np.random.Generator) -> tuple[float, Cut]:
-        """Return the short side of the frames for a crop of ``crop`` pixels, and what draws a region of them."""
         return self.short_side * crop / self.full_crop, partial(self.region, rng=rng)
 
     def largest_side(self) -> int:
@@ -213,9 +208,7 @@ class Clip:
     If the clip is not finished, ``frames`` has the region (T, h, w, 3) of the video instead. ``crop`` is S, and
     ``seed`` the draw of the augmentation, for ``finish``.
 
-    ``flipped``: whether the network gets the clip mirrored, left for right. It is drawn here, with everything
-    else, but ``mgexp.train.step.Normalizer`` mirrors the clip on the device, where it costs a GPU nothing. Here it
-    would make a worker up to 2 % slower (measured, every second clip: 0.03 ms for 8 × 112², 0.6 ms for 32 × 224²).
+    ``flipped``: whether the network gets the clip mirrored, left for right.
 
     If videos failed, ``index`` is the record that replaced them, and ``unusable`` has them in the
     order of the attempts. If all attempts failed, there are no frames: (0, S, S, 3). ``level``: the
@@ -229,6 +222,9 @@ class Clip:
     crop: int
     seed: int = 0
     level: str = SOURCE
+    # It is drawn with everything else, but ``mgexp.train.step.Normalizer`` mirrors the clip on the device,
+    # where it costs a GPU nothing. Here it would make a worker up to 2 % slower (measured, every second clip:
+    # 0.03 ms for 8 × 112², 0.6 ms for 32 × 224²).
     flipped: bool = False
 
 

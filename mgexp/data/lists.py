@@ -122,9 +122,9 @@ def build_class_names(cfg: Config) -> tuple[str, ...]:
 def _class_numbers(data: DataKeys, num_classes: int) -> dict[str, int]:
     """Number the classes by DATA.CLASSES. Without it, the formats kinetics and folders use the training list.
 
-    The validation list would not do: a class may have no video in it, and then the numbers would differ. Other
-    lists have numbers themselves. The result is in the order of the numbers. Raises InputError.
+    Other lists have numbers themselves. The result is in the order of the numbers. Raises InputError.
     """
+    # The validation list would not do: a class may have no video in it, and then the numbers would differ.
     if data.CLASSES:
         return read_classes(Path(data.CLASSES), num_classes)
     if data.FORMAT in {"ssv2", "ucf101"}:

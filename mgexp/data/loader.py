@@ -109,7 +109,6 @@ def build_crops(data: DataKeys) -> SquareCrop | RelativeCrop:
 
 
 def build_augment(cfg: Config) -> Augment | None:
-    """Build the augmentation of training clips from the AUG keys; None if all of it is off."""
     aug = cfg.AUG
     if not (aug.RANDAUGMENT_OPS or aug.COLOR_JITTER or aug.RE_PROB):
         return None
@@ -163,10 +162,7 @@ def build_view_loader(
     opener: Opener,
     failures: Path | None = None,
 ) -> DataLoader[object]:
-    """Build the loader of this process's views: the full protocol, or one centre view at the full training shape.
-
-    ``failures``: as in ``build_train_loader``.
-    """
+    """Build the loader of this process's views: the full protocol, or one centre view at the training shape."""
     crop = cfg.DATA.TEST_CROP_SIZE if full_protocol else cfg.DATA.TRAIN_CROP_SIZE
     num_crops = cfg.TEST.NUM_SPATIAL_CROPS if full_protocol else 1
     views = EvaluationViews(
@@ -223,6 +219,8 @@ def _worker_options(keys: DataLoaderKeys, device: torch.device) -> dict[str, Any
     if num_workers:
         # Workers that are forked share this import. Otherwise each of them would take seconds for its own.
         import_module("mgexp.wheels")
+    # persistent_workers would gain nothing: training asks its loader for one iterator, and each evaluation
+    # makes a new loader.
     niceness = CPU_WORKER_NICENESS if device.type == "cpu" else 0
     return {
         "num_workers": num_workers,
@@ -246,11 +244,9 @@ def start_worker(worker_id: int, niceness: int = 0) -> None:
 
 
 def end_where_batches_are_lost() -> None:
-    """End this worker if it cannot hand on a batch, most likely because shared memory is full.
-
-    Python's own queue prints the error, drops the batch and goes on, and the run would wait for this batch for
-    ever. (Found with torch 2.15; source: multiprocessing/queues.py, Queue._feed.)
-    """
+    """End this worker if it cannot hand on a batch, most likely because shared memory is full."""
+    # Python's own queue prints the error, drops the batch and goes on, and the run would wait for this batch for
+    # ever. (Found with torch 2.15; source: multiprocessing/queues.py, Queue._feed.)
 
     def end(error: Exception, batch: object) -> None:
         print(f"loader worker {os.getpid()}: {error}", file=sys.stderr, flush=True)

@@ -41,16 +41,12 @@ class Action:
     end_seconds: float
 
     def overlaps(self, span: Span) -> bool:
-        """Tell whether the action is shown at some moment of ``span``."""
         return self.start_seconds <= span[1] and span[0] <= self.end_seconds
 
 
 @dataclass(frozen=True)
 class ActionRecord:
-    """A video file, by its absolute path, and its actions: none, one or many, perhaps at the same time.
-
-    ``part``: as in ``VideoRecord``.
-    """
+    """A video file, by its absolute path, and its actions: none, one or many, perhaps at the same time."""
 
     path: str
     actions: tuple[Action, ...]

@@ -77,11 +77,9 @@ class TimeLimit:
             watch.wait = None
 
     def note(self, paths: Sequence[str], seed: Seed) -> None:
-        """Write the videos that failed at ``seed``. Call this before the clip of another video is used.
-
-        If no other video can be used either, the run stops, and its next start must try all of them again. So
-        nothing is written then.
-        """
+        """Write the videos that failed at ``seed``. Call this before the clip of another video is used."""
+        # If no other video can be used either, the run stops, and its next start must try all of them again. So
+        # nothing is written then.
         for path in paths:
             if VideoFailure(path, seed) not in self.known:
                 write_failure(self.record, VideoFailure(path, seed))
@@ -133,6 +131,7 @@ class _Watch:
     def _count(self) -> None:
         while True:
             time.sleep(TICK_SECONDS)
+            # One look: the main thread may end this wait, and begin another one, at any moment.
             wait = self.wait
             if wait is None:
                 continue
@@ -155,4 +154,5 @@ def _end_process(wait: _Wait) -> None:
         if not is_worker:
             print(too_slow(wait.path), file=sys.stderr, flush=True)
     finally:
+        # sys.exit would end this thread alone, and the decoder in the main thread may never return.
         os._exit(EXIT_HUNG if is_worker else 1)

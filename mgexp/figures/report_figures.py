@@ -91,8 +91,8 @@ def draw_figures(
     figures = {}
     if comparison.finished:
         figures["accuracy"] = draw_accuracy(comparison)
-    if comparison.timed.finished:
-        figures["seconds"] = draw_seconds(comparison.timed)
+    if comparison.in_usual_setting.finished:
+        figures["seconds"] = draw_seconds(comparison.in_usual_setting)
     if len(pairs) > MANY_ROWS:
         figures["gains"] = draw_gains(pairs, margin)
     elif pairs:
@@ -122,7 +122,7 @@ def _picture(
     alt, caption = words["alt"], words["caption"]
     if name in {"speed_up", "gains"} and margin is not None:
         caption += f" The dashed line is the margin of {counted(margin, 'point')}."
-    if name == "accuracy" and len(comparison.timed.runs) < len(comparison.runs):
+    if name == "accuracy" and len(comparison.in_usual_setting.runs) < len(comparison.runs):
         caption += WITHOUT_PLACE
     return Picture(name, alt, caption, png, svg)
 

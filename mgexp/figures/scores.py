@@ -55,7 +55,7 @@ Place = Callable[[Run, Evaluation], float]
 
 def accuracy_scales(comparison: Comparison) -> dict[str, Place]:
     """Return the axes over which accuracy is drawn by their labels: FLOPs, steps and seconds."""
-    timed = {run.key for run in comparison.timed.runs}
+    timed = {run.key for run in comparison.in_usual_setting.runs}
     unit, flops_label = flops_axis(max(run.train_flops for run in comparison.runs))
 
     def seconds(run: Run, at: Evaluation) -> float:
@@ -67,7 +67,7 @@ def accuracy_scales(comparison: Comparison) -> dict[str, Place]:
         "training steps": lambda _, at: at.step,
     }
     # An axis on which only one of several rows is known compares nothing.
-    if len(comparison.timed.finished) >= min(2, len(comparison.finished)):
+    if len(comparison.in_usual_setting.finished) >= min(2, len(comparison.finished)):
         scales["training time (seconds)"] = seconds
     return scales
 
@@ -177,9 +177,9 @@ def draw_speed_up(
             continue
         handles.append(style.handle(_legend(pair, points, flops)))
         over_flops.append((style, flops, points))
-        if pair.speed_up and pair.timed.difference:
+        if pair.speed_up and pair.timed_alike.difference:
             # The mean is that of all seeds in both panels. The left one shows the seeds whose seconds count.
-            shown = replace(points, each=pair.timed.difference.each)
+            shown = replace(points, each=pair.timed_alike.difference.each)
             over_time.append((style, pair.speed_up, shown))
     with printed():
         figure = PrintFigure(2.5)

@@ -44,9 +44,10 @@ def channels_last(model: nn.Module) -> nn.Module:
 def on_device(model: nn.Module, device: torch.device) -> nn.Module:
     """Move ``model`` to ``device`` to train there, and return it. Its layers take their forms (`forms.py`).
 
-    On a CPU this is for x86 with oneDNN, which computes the convolutions. Nobody measured it on other processors.
     Networks that predict and are exported stay as they are.
     """
+    # The forms of a CPU are for x86 with oneDNN, which computes the convolutions. Nobody measured other
+    # processors.
     has_onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     if device.type == "cpu" and not (has_onednn and platform.machine() in ("x86_64", "AMD64")):
         return model.to(device)
@@ -112,7 +113,7 @@ def build_network(cfg: Config) -> nn.Module:
     momenta = {layer.momentum for layer in grouped_layers(model)}
     if len(momenta) > 1 or not all(momenta):
         given = " and ".join(sorted(map(str, momenta)))
-        problem = f"MODEL.MODEL_NAME = {name} has batch normalisation with momentum {given}"
+        problem = f"MODEL.MODEL_NAME = {name} has batch norm with momentum {given}"
         raise InputError([f"{problem}: give all layers one momentum above 0"])
     norms = (
         layer for layer in model.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)
@@ -123,7 +124,7 @@ def build_network(cfg: Config) -> nn.Module:
         raise InputError(
             [
                 f"MODEL.MODEL_NAME = {name} has {kinds}: only nn.BatchNorm3d and nn.BatchNorm2d have "
-                "statistics over groups of clips here"
+                "groups of clips here"
             ]
         )
     return freeze(model, cfg.MODEL.FREEZE) if cfg.MODEL.FREEZE else model
@@ -252,7 +253,7 @@ def _blocks(model: nn.Module) -> nn.ModuleList:
     blocks = getattr(model, "blocks", None)
     if isinstance(blocks, nn.ModuleList):
         return blocks
-    problem = f"{type(model).__name__} has no nn.ModuleList called blocks, whose blocks could be computed again"
+    problem = f"{type(model).__name__} has no nn.ModuleList called blocks"
     raise InputError([f"TRAIN.ACTIVATION_CHECKPOINTING = True: {problem}"])
 
 

@@ -1,7 +1,4 @@
-"""The size of a model, and the cost of a clip at each shape of a schedule.
-
-The cost is FLOPs, and the memory that the backward pass needs.
-"""
+"""The size of a model, and the FLOPs and the memory of a clip at each shape of a schedule."""
 
 from __future__ import annotations
 
@@ -31,10 +28,7 @@ of them."""
 def macs_by_shape(
     model: nn.Module, shapes: Iterable[tuple[int, int]]
 ) -> dict[tuple[int, int], int]:
-    """Count the multiply-accumulates of a forward pass of one clip, by (frames, crop).
-
-    This runs each shape once, on the CPU.
-    """
+    """Count the multiply-accumulates of a clip's forward pass, by (frames, crop). Each shape runs once."""
     with no_jit_warning():
         from fvcore.nn import FlopCountAnalysis
 

@@ -56,6 +56,7 @@ class BlockConv3d(nn.Conv3d):
         num, kernel, padding = self.num_frames, self.kernel_size[0], _padding(self)
         clips, frames = x.shape[0], x.shape[2] + 2 * padding[0] - kernel + 1
         blocks = -(-frames // num)
+        # Zeros fill the last block of frames. What it computes beyond the output is cut off below.
         behind = blocks * num + kernel - 1 - x.shape[2] - padding[0]
         padded = F.pad(x.permute(0, 2, 3, 4, 1), (0, 0, 0, 0, 0, 0, padding[0], behind))
         # (N, blocks, H, W, C, frames of the input)
@@ -68,6 +69,7 @@ class BlockConv3d(nn.Conv3d):
         y = F.conv2d(pictures, band, bias, self.stride[1:], padding[1:])
         y = y.view(clips, blocks, num, -1, *y.shape[2:]).permute(0, 3, 1, 2, 4, 5)
         y = y.flatten(2, 3)[:, :, :frames]
+        # The view above is not dense, and the next layer would copy it in every pass.
         return y.contiguous(memory_format=torch.channels_last_3d)
 
 
@@ -97,6 +99,7 @@ FORM: dict[tuple[str, str], type[nn.Conv3d]] = {
 def take_forms(model: nn.Module, place: str) -> None:
     """Give the layers of ``model`` the forms in which they train on "cpu", on "cuda" or in a "cuda graph"."""
     for module in model.modules():
+        # The class alone decides what forward computes, so parameters, hooks and the optimizer's state stay.
         module.__class__ = FORM.get((kind_of(module), place), type(module))
 
 

@@ -22,10 +22,8 @@ from mgexp.multigrid.batchnorm import grouped_layers, keeping
 
 @contextmanager
 def no_jit_warning() -> Iterator[None]:
-    """Suppress a warning of torch while fvcore.nn and pytorchvideo are imported.
-
-    fvcore applies ``torch.jit.script``, which is deprecated, to a loss that we do not use.
-    """
+    """Suppress a warning of torch while fvcore.nn and pytorchvideo are imported."""
+    # fvcore applies ``torch.jit.script``, which is deprecated, to a loss that we do not use.
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"`torch\.jit\.script`", category=FutureWarning)
         yield
@@ -62,11 +60,7 @@ BITS = 2**32 - 1
 
 @dataclass(frozen=True)
 class Draws:
-    """Numbers that determine the random draws of a step.
-
-    ``first_clip`` is the place in the global mini-batch of the first clip that goes through the
-    network.
-    """
+    """Numbers that determine the draws of a step. ``first_clip`` is its place in the global mini-batch."""
 
     seed: int
     step: int
@@ -84,12 +78,6 @@ class ClipDropout(nn.Dropout):
     four values: the seed of the run, the step, the place of the clip in the global mini-batch, and
     the place of the value in the clip. So a clip gets the same mask in every process, alone or with
     others, on a CPU or on a GPU.
-
-    The hash is lowbias32 (C. Wellons, "Prospecting for Hash Functions", 2018, public domain): if an
-    input bit flips, an output bit flips nearly half of the time. Several numbers are hashed as
-    hash(x ^ hash(y)), the nested form of M. Jarzynski and M. Olano ("Hash Functions for GPU
-    Rendering", JCGT 9(3), 2020). The cost is a dozen elementwise operations on the input of the
-    layer, which here is the input of the classifier.
 
     In evaluation the layer is the identity, like ``nn.Dropout``. It adds nothing to the state_dict.
     """
@@ -118,12 +106,17 @@ class ClipDropout(nn.Dropout):
         rows_per_clip = x.shape[0] // num_clips
         clips = first * rows_per_clip + torch.arange(x.shape[0], device=x.device)
         values = torch.arange(x[0].numel(), device=x.device)
+        # Several numbers are hashed as hash(x ^ hash(y)), the nested form of M. Jarzynski and M. Olano ("Hash
+        # Functions for GPU Rendering", JCGT 9(3), 2020). It costs a dozen operations on the input of the
+        # classifier.
         of_clip = mix(mix(clips ^ low) ^ high)
         drawn = mix(of_clip[:, None] ^ mix(values))
+        # Whole numbers are exact on every device. In float32 a number of 32 bits would be rounded.
         return (drawn >= round(self.p * 2**32)).view(x.shape)
 
     def set_draws(self, draws: Draws, num_clips: int, layer: int) -> None:
         """Set the draws of a forward pass of ``num_clips`` clips. ``layer`` is the number of this layer."""
+        # The number of the layer is part of the key, or two layers of one size would drop the same values.
         digest = hashlib.blake2b(f"{draws.seed} {draws.step} {layer}".encode(), digest_size=8)
         for place, value in zip(
             self.draws.unbind(),
@@ -149,6 +142,8 @@ class DropPath(ClipDropout):
 
 def mix(x: Tensor) -> Tensor:
     """Apply lowbias32 to each number in [0, 2**32), int64; the results are in the same range."""
+    # C. Wellons, "Prospecting for Hash Functions", 2018, public domain: if an input bit flips, an output bit flips
+    # nearly half of the time.
     x = ((x ^ (x >> 16)) * 0x7FEB352D) & BITS
     # The second factor of lowbias32 is 0x846CA68B. We subtract 2**32, which changes nothing modulo
     # 2**32. The factor is then so small that no product leaves the range of int64.

@@ -29,6 +29,7 @@ class Block(MultiscaleBlock):  # type: ignore[misc]  # torchvision has no types
 
     def __init__(self, *args: Any, stochastic_depth_prob: float, **settings: Any) -> None:  # noqa: ANN401 - torchvision's
         super().__init__(*args, **settings)
+        # It draws from torch's generator, and so would depend on how clips are shared among processes.
         del self.stochastic_depth
         self.drop1, self.drop2 = (DropPath(stochastic_depth_prob) for _ in range(2))
 
@@ -122,6 +123,7 @@ def mvit(
         spatial_size=(full[1], full[1]),
         temporal_size=full[0],
         block_setting=blocks,
+        # As in torchvision's mvit_v2_s.
         residual_pool=True,
         residual_with_cls_embed=False,
         rel_pos_embed=True,

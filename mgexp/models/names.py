@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterable
 
 Rename = Callable[[str], str]
-"""Function from our name of a tensor to its name in another convention."""
+"""Function from our name of a tensor to its name in another convention. A tensor that it lacks keeps ours."""
 
 # This maps our layers in stems, residual stages and fusions to PySlowFast's. Source: PySlowFast
 # 287ec00, resnet_helper.py, stem_helper.py, video_model_builder.py. Both have the same layers in
@@ -90,10 +90,7 @@ def nonlocal_block(name: str) -> tuple[str, str] | None:
 
 
 def pyslowfast_names(names: Collection[str]) -> Rename:
-    """Return the renaming to PySlowFast's ResNets and SlowFasts, for a model with our ``names``.
-
-    A tensor that these networks do not have keeps its name.
-    """
+    """Return the renaming to PySlowFast's ResNets and SlowFasts, for a model with our ``names``."""
     stage_of = _stages(names)
 
     def rename(name: str) -> str:
@@ -113,10 +110,7 @@ def pyslowfast_names(names: Collection[str]) -> Rename:
 
 
 def torchvision_names(names: Collection[str]) -> Rename:
-    """Return the renaming to torchvision's ResNets, for a model with our ``names``.
-
-    A tensor that these networks do not have keeps its name.
-    """
+    """Return the renaming to torchvision's ResNets, for a model with our ``names``."""
     stage_of = _stages(names)
 
     def rename(name: str) -> str:

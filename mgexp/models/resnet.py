@@ -43,10 +43,7 @@ def temporal_shift(x: Tensor) -> Tensor:
 
 
 class ShiftConv3d(nn.Conv3d):
-    """Convolution of temporally shifted channels. Its weights and keys are those of nn.Conv3d.
-
-    If ``shifts`` is False, it is an nn.Conv3d.
-    """
+    """Convolution of temporally shifted channels. If ``shifts`` is False, it is an nn.Conv3d."""
 
     shifts = True
 
@@ -213,10 +210,7 @@ class SlowFast(nn.Module):
         self.alpha = alpha
 
     def forward(self, clips: Tensor) -> Tensor:
-        """Return logits (B, num_classes) of float clips (B, 3, T, S, S).
-
-        Raises ValueError if alpha does not divide T.
-        """
+        """Return logits (B, num_classes) of float clips (B, 3, T, S, S); T must divide by alpha."""
         *stages, pool, head = self.blocks
         pathways = [self.slow_clips(clips), clips]
         for stage in stages:
@@ -238,9 +232,8 @@ def slow_frames(num_frames: int, alpha: int) -> tuple[int, ...]:
     """Return the indices of the slow pathway's frames: linspace(0, T-1, T/alpha), truncated, as PySlowFast does.
 
     For example, 8 frames with alpha 4 give (0, 7). Raises ValueError if alpha does not divide T.
-    The fusion convolution has the temporal stride alpha, and then would not give one output for
-    each slow frame.
     """
+    # The fusion convolution has the temporal stride alpha.
     if num_frames % alpha:
         raise ValueError(
             f"SlowFast cannot take clips of T = {num_frames} frames with alpha = {alpha}: T must be a "

@@ -107,10 +107,11 @@ class VideoTransformer(nn.Module):
         if width % num_heads:
             raise ValueError(f"{width} channels do not divide by {num_heads} heads: {OTHER_WIDTH}")
         self.head_channels = width // num_heads
+        # Each of three axes turns a pair of channels or more.
         if positions != "learned" and (self.head_channels < 6 or self.head_channels % 2):
             raise ValueError(
-                f"{self.head_channels} channels of a head: rotary positions turn pairs along three axes, so they "
-                f"take an even number, 6 or more: {OTHER_WIDTH}"
+                f"{self.head_channels} channels of a head: rotary positions take an even number, 6 or "
+                f"more: {OTHER_WIDTH}"
             )
         self.tubelet = tubelet
         self.full = self.grid(full[0], full[1], full[1])
@@ -143,7 +144,6 @@ class VideoTransformer(nn.Module):
         return time, tall, wide
 
     def forward(self, clips: Tensor) -> Tensor:
-        """Return logits (B, classes)."""
         grid = self.grid(*clips.shape[2:])
         x, rotation = self.patches(clips), None
         if self.positions is not None:
@@ -167,6 +167,8 @@ class VideoTransformer(nn.Module):
         assert self.positions is not None
         if grid == self.full:
             return self.positions
+        # Without align_corners: a token is a cell, and its middle keeps its place in the clip, as in
+        # ``rotation``.
         return F.interpolate(self.positions, grid, mode="trilinear")
 
     def rotation(self, grid: Grid, device: torch.device) -> Rotation:

@@ -83,6 +83,7 @@ def read_weights(path: Path, own: Collection[str] = ()) -> WeightsFile:
             content = {**inner, **average} if isinstance(average, dict) else inner
     tensors = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
     # DistributedDataParallel and torch.compile put these before all names.
+    # Either of the two may be the outer one.
     for prefix in ("module.", "_orig_mod.", "module."):
         if tensors and all(name.startswith(prefix) for name in tensors):
             tensors = {name.removeprefix(prefix): value for name, value in tensors.items()}
@@ -102,9 +103,7 @@ def named_weights(path: Path, tensors: Mapping[str, Tensor]) -> WeightsFile:
                 return WeightsFile(path, naming, convert(tensors))
             except (KeyError, ValueError) as error:
                 problem = f"its names are those of {naming}, but it is no whole ViT ({error})"
-                raise InputError(
-                    [f"{path}: {problem}; give a file of the whole network"]
-                ) from error
+                raise InputError([f"{path}: {problem}"]) from error
     for naming, beginning in NAMINGS.items():
         if any(name.startswith(beginning) for name in tensors):
             return WeightsFile(path, naming, tensors)
@@ -121,7 +120,7 @@ def named_weights(path: Path, tensors: Mapping[str, Tensor]) -> WeightsFile:
             return WeightsFile(path, naming, inside, outside)
     some = ", ".join(list(tensors)[:3]) or "no tensors at all"
     problem = f"its names ({some}) are not those of pytorchvideo, PySlowFast, torchvision or mgexp"
-    raise InputError([f"{path}: {problem}; give a file of one of these"])
+    raise InputError([f"{path}: {problem}"])
 
 
 def write_weights(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -248,6 +247,7 @@ def fit_weights(file: WeightsFile, model: nn.Module) -> Fit:
         # MViT's tables (2N − 1, C) of the distances along one side of a grid of N.
         is_table = is_mvit and ".rel_pos_" in name
         if is_table and tensor.shape[1:] == ours.shape[1:] and tensor.shape != ours.shape:
+            # torchvision does the same with these tables for another grid.
             tensor = F.interpolate(tensor.T[None], len(ours), mode="linear")[0].T
         fitting[name] = tensor
     head = names.head_of(state)

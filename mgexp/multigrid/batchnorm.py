@@ -24,13 +24,10 @@ from torch.autograd.function import once_differentiable
 
 
 class GroupStats(NamedTuple):
-    """Statistics of groups of clips: (groups, C) ``means`` and unbiased ``variances``.
-
-    In each group a channel has ``num_values`` values.
-    """
+    """Statistics (groups, C) of groups of clips, in each of which a channel has ``num_values`` values."""
 
     means: Tensor
-    variances: Tensor
+    variances: Tensor  # unbiased
     num_values: int
 
     def biased_variances(self) -> Tensor:
@@ -39,11 +36,9 @@ class GroupStats(NamedTuple):
 
 
 def folds(device: torch.device) -> bool:
-    """Return whether a layer normalises all groups at once by torch's operators, and not one after the other.
-
-    A compiler for a GPU needs minutes for many groups one after the other. Without one, all at once reads and
-    writes the clips about three times as often.
-    """
+    """Return whether a layer normalises all groups at once by torch's operators, and not one after the other."""
+    # A compiler for a GPU needs minutes for many groups one after the other. Without one, all at once reads and
+    # writes the clips about three times as often.
     return device.type != "cpu" and torch.compiler.is_compiling()
 
 
@@ -90,6 +85,7 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
     """
 
     def train(self, mode: bool = True) -> GroupedBatchNorm3d:
+        # Each step calls train() on the whole model, which must not wake a frozen layer.
         return super().train(mode and not self.is_frozen)
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1) -> None:
@@ -106,6 +102,7 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
         self._check_input_dim(x)
         if groups > 0 and len(x) % groups:
             raise ValueError(f"{len(x)} clips do not divide into {groups} BN groups of equal size")
+        # The unbiased variance divides by the number of values minus 1.
         if x.numel() == x.shape[1] * groups:
             raise ValueError(f"each BN group has one value per channel: {tuple(x.shape)}")
         if has_kernel:
@@ -122,6 +119,7 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
             x.is_cuda
             and self.num_groups >= self.kernel_from
             and self.weight.dtype == torch.float32
+            # A compiler fuses torch's own operators, and cannot look into a kernel.
             and not torch.compiler.is_compiling()
             and (module := kernels()) is not None
             and bool(module.takes(x))
@@ -165,8 +163,10 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
         groups = self.num_groups
         if folds(x.device):
             with torch.no_grad():
+                # BlockNorm has the gradient through the statistics, so autograd need not record them here.
                 values = _blocks(x, groups).to(self.weight.dtype)
                 biased, means = torch.var_mean(values, OVER_BLOCK, correction=0)
+            # A tensor, since the backward pass of BlockNorm takes it from the saved tensors.
             num_values = means.new_full((), x.numel() // means.numel())
             out = BlockNorm.apply(
                 x, self.weight, self.bias, means, biased, num_values, self.eps, None
@@ -188,6 +188,7 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
         processes = span_group(-self.num_groups)
         with torch.no_grad():
             means, variances, counts = _gather_stats(x, self.weight, processes.size())
+        # Groups are consecutive processes, so the number of a group follows from the rank.
         own = dist.get_rank() // processes.size()
         mean, count = means[own], counts[own]
         biased = variances[own] * (count - 1) / count
@@ -207,6 +208,8 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
         if momentum is None:
             momentum = 1.0 / float(self.num_batches_tracked)
         self.running_mean.lerp_(means.mean(0), momentum)
+        # The variance of all clips is that within the groups plus that of their means. Plain BN sees both, and
+        # evaluation normalises clips of all groups by one statistic.
         self.running_var.lerp_(variances.mean(0) + means.var(0, correction=0), momentum)
 
 
@@ -256,6 +259,7 @@ def one_sample(model: nn.Module) -> Iterator[None]:
     """
     with keeping(model) as layers:
         yield
+        # Read inside the block: at its end, `keeping` puts back the lists from before.
         samples = [layer.kept or [] for layer in layers]
     # This comes after the last mini-batch, so an error in the block leaves the running statistics
     # unchanged.
@@ -273,11 +277,7 @@ def share_statistics(model: nn.Module, momentum: float | None = None) -> None:
     the same values and by the same number of groups. ``momentum`` is the momentum m of the layers.
     Give 1 if the statistics are those of the clips themselves and not moving averages. The whole
     model needs two collectives, and the CPU does not wait for a GPU. A single process does nothing.
-
-    Process p has μ_p = (1 − m)·μ + m·mean_p. The mean of all μ_p is the value to which the mean of
-    all groups moves μ. The same holds for the variances, but the variance of mean_p between
-    processes must be added. It is the variance of μ_p divided by m². Raises ValueError for layers
-    without momentum, or with different ones.
+    Raises ValueError for layers without momentum, or with different ones.
     """
     layers = grouped_layers(model)
     num_processes = num_running()
@@ -295,13 +295,16 @@ def share_statistics(model: nn.Module, momentum: float | None = None) -> None:
     own = torch.cat(means)
     mean = own.clone()
     dist.all_reduce(mean)
+    # A sum and a division, because gloo has no collective for means.
     mean /= num_processes
-    # The variance of mean_p enters with the weight m, like var_p. It is the variance of μ_p divided
-    # by m², so we divide by m once.
+    # Process p has μ_p = (1 − m)·μ + m·mean_p. The mean of all μ_p is the value to which the mean of all groups
+    # moves μ. The same holds for the variances, but the variance of mean_p between processes must be added,
+    # with the weight m, like var_p. It is the variance of μ_p divided by m², so we divide by m once.
     variance = torch.cat(variances) + (own - mean).square() / momentum
     dist.all_reduce(variance)
     variance /= num_processes
     sizes = [len(part) for part in means]
+    # In place: the buffers must stay the tensors that checkpoints and CUDA graphs know.
     torch._foreach_copy_(means, mean.split_with_sizes(sizes))
     torch._foreach_copy_(variances, variance.split_with_sizes(sizes))
 
@@ -362,6 +365,7 @@ def set_num_groups(model: nn.Module, num_groups: int) -> None:
     for each n. Raises ValueError if n processes cannot share a group, or if the model has batch norm that takes
     no groups.
     """
+    # One group of one process is 1. With −1 the layer would gather statistics from itself.
     if num_groups in (0, -1):
         raise ValueError(f"num_groups is {num_groups}: not a number of BN groups; one group is 1")
     if num_groups < 0:
@@ -376,8 +380,8 @@ def set_num_groups(model: nn.Module, num_groups: int) -> None:
         )
     ):
         raise ValueError(
-            "the model has batch norm without groups: call group_batchnorm(model) before, and do not convert its "
-            "layers to nn.SyncBatchNorm afterwards"
+            "the model has batch norm without groups: call group_batchnorm(model) before, and no "
+            "convert_sync_batchnorm"
         )
     for layer in layers:
         layer.num_groups = num_groups
@@ -433,8 +437,11 @@ class BlockNorm(torch.autograd.Function):
         invstd = torch.rsqrt(variance + eps)
         ctx.save_for_backward(x, weight, mean, invstd, num_values)
         ctx.processes = processes
+        # With one block this is plain BN by given statistics, for which torch has one fast operator.
         if len(mean) == 1:
             return F.batch_norm(x, mean[0], variance[0], weight, bias, False, 0.0, eps)
+        # One product and one sum per value. (x − mean) · scale would write another tensor of the size of the
+        # clips.
         scale = weight * invstd
         shift = bias - mean * scale
         out = torch.addcmul(_per_block(shift), _blocks(x, len(mean)), _per_block(scale))
@@ -446,6 +453,7 @@ class BlockNorm(torch.autograd.Function):
         x, weight, mean, invstd, num_values = ctx.saved_tensors
         grads = _blocks(grad, len(mean))
         x_hat = (_blocks(x, len(mean)) - _per_block(mean)) * _per_block(invstd)
+        # The gradients may be bf16, of which the sum of millions needs more digits than it has.
         grad_bias = grads.sum(OVER_BLOCK, dtype=mean.dtype)
         grad_weight = (grads * x_hat).sum(OVER_BLOCK)
         # Weight and bias keep the gradients of this process, because DDP averages them. The
@@ -477,19 +485,20 @@ def _per_block(values: Tensor) -> Tensor:
 def _gather_stats(x: Tensor, like: Tensor, span: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return (groups, C) means and unbiased variances, and (groups, 1) numbers of values, of all processes.
 
-    One collective serves the normalisation and the running statistics. Chan's formula combines
-    means and variances without a difference of large squares. The statistics have the type of
-    ``like``.
+    One collective serves the normalisation and the running statistics, which have the type of ``like``.
     """
     channels = x.shape[1]
     # With a momentum of 1, batch_norm writes the mean and the unbiased variance of x into the row.
     row = like.new_zeros(2 * channels + 1)
+    # The count travels beside the sums, in the same collective. Beyond 2^24 values float32 rounds it, by less
+    # than 1e-7 of it, which changes a mean or variance by no more than its own rounding.
     row[-1] = x.numel() // channels
     F.batch_norm(x, row[:channels], row[channels:-1], training=True, momentum=1.0)
     rows = row.new_empty(dist.get_world_size(), len(row))
     dist.all_gather(list(rows.unbind()), row)
     groups = rows.view(-1, span, len(row))
     means, variances, counts = groups[..., :channels], groups[..., channels:-1], groups[..., -1:]
+    # Chan's formula combines means and variances without a difference of large squares.
     total = counts.sum(1)
     mean = (counts * means).sum(1) / total
     squares = (counts - 1) * variances + counts * (means - mean[:, None]).square()

@@ -50,6 +50,7 @@ def _merged(n, mean, squares, n_more, mean_more, squares_more):
 def _own_part(num_rows, channels, part, COLUMNS: constexpr):
     """Return its channels, the first row of its group, and from where to where it goes in the group."""
     c = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
+    # Places are counted in 64 bits, because clips of a mini-batch may have more than 2^31 values.
     first = tl.program_id(1) * part
     return c, tl.program_id(0).to(tl.int64) * num_rows, first, tl.minimum(first + part, num_rows)
 
@@ -83,7 +84,10 @@ def _sum_up(x, parts, num_rows, eighths, part, ROWS: constexpr, COLUMNS: constex
         at, is_in = _tile(origin, start, end, c, channels, ROWS)
         values = tl.load(x + at, mask=is_in, other=0.0).to(tl.float32)
         count = tl.minimum(end - start, ROWS).to(tl.float32)
+        # Mean first, then deviations from it. A difference of large sums of squares would lose digits in
+        # float32.
         tile_mean = tl.sum(values, 0) / count
+        # Places outside the tile were loaded as 0, which is a deviation from the mean.
         deviations = tl.where(is_in, values - tile_mean[None, :], 0.0)
         tile_square = tl.sum(deviations * deviations, 0)
         n, mean, square = _merged(n, mean, square, count, tile_mean, tile_square)
@@ -126,6 +130,7 @@ def _combine(
             at, is_in = _tile(group * num_parts, start, num_parts, c, channels, PARTS)
             means = tl.load(parts + at, mask=is_in, other=0.0)
             squares = tl.load(parts + num_parts * size + at, mask=is_in, other=0.0)
+            # The last part of a group may be shorter than the others, and the places behind it are empty.
             counts = tl.maximum(tl.minimum(num_rows - p * part, part), 0).to(tl.float32)
             count = tl.sum(counts, 0)
             tile_mean = tl.sum(counts[:, None] * means, 0) / count
@@ -145,6 +150,7 @@ def _combine(
         old = tl.load(running_mean + c, mask=is_channel, other=0.0)
         tl.store(running_mean + c, old + momentum * (mean_of_means - old), mask=is_channel)
         old = tl.load(running_var + c, mask=is_channel, other=0.0)
+        # As in `GroupedBatchNorm3d.track`: the variance of the means is divided by n, not by n − 1.
         new = mean_of_vars + squares_of_means / num_groups
         tl.store(running_var + c, old + momentum * (new - old), mask=is_channel)
 
@@ -169,6 +175,8 @@ def _normalize(
     for start in range(first, end, ROWS):
         at, is_in = _tile(origin, start, end, c, channels, ROWS)
         values = tl.load(x + at, mask=is_in, other=0.0).to(tl.float32)
+        # In registers the difference costs no memory, and unlike x · scale + shift it keeps its digits where
+        # the mean is large against σ.
         values = (values - mean[None, :]) * scale[None, :] + shift[None, :]
         tl.store(out + at, values.to(out.dtype.element_ty), mask=is_in)
 
@@ -245,6 +253,7 @@ class KernelNorm(torch.autograd.Function):
         _combine[grid[2:]](parts, statistics, *running, *numbers, PARTS, tile["COLUMNS"])
         _normalize[grid](x, out, statistics, weight, bias, *sizes, **tile)
         ctx.save_for_backward(x, weight, statistics)
+        # The gradient of x below already has what flows through the statistics.
         ctx.mark_non_differentiable(statistics)
         return out, statistics
 
@@ -272,6 +281,7 @@ def _grid(x: Tensor, num_groups: int) -> tuple[tuple[int, ...], tuple[int, ...],
     rows = TILE // columns
     blocks = triton.cdiv(channels, columns)
     num_parts = max(1, NUM_PROGRAMS // (num_groups * blocks))
+    # Whole tiles, so that only the last part of a group ends with an incomplete one.
     part = triton.cdiv(triton.cdiv(num_rows, num_parts), rows) * rows
     sizes = (num_rows, channels // ALIGNED, part)
     grid = (num_groups, triton.cdiv(num_rows, part), blocks)

@@ -7,7 +7,7 @@ shape gets the same number of steps, and the whole takes epoch_factor × max_epo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -20,10 +20,7 @@ LEAST_SHARE = 1e-9
 
 @dataclass(frozen=True)
 class Share:
-    """A stay at shape number ``shape`` in a stage.
-
-    Its number of steps is proportional to ``epochs``: the epochs of the recipe that it replaces.
-    """
+    """A stay at shape number ``shape`` in a stage, with steps in proportion to ``epochs`` of the recipe."""
 
     stage: int
     shape: int
@@ -40,10 +37,8 @@ def shape_shares(
 
     In total, all shapes get the same. With ``per`` "stage", every shape gets an equal part of each
     stage, as in the paper. With "training", every shape gets one equal part of all stages together,
-    which is cut where one stage ends and the next begins. This second way is ours. Progressive
-    resizing of images does the same with one stage (EfficientNetV2, ICML 2021,
-    arxiv.org/abs/2104.00298). ``in_order`` is one of ``ORDERS``. It gives an order for each stage,
-    or with "training" a single one.
+    which is cut where one stage ends and the next begins. ``in_order`` is one of ``ORDERS``. It gives
+    an order for each stage, or with "training" a single one.
     """
     if per == "stage":
         return [
@@ -51,10 +46,15 @@ def shape_shares(
             for stage, duration in enumerate(durations)
             for shape in in_order(num_shapes, stage)
         ]
+    # This second way is ours. Progressive resizing of images does the same with one stage (EfficientNetV2, ICML
+    # 2021, arxiv.org/abs/2104.00298).
     total = sum(durations)
+    # Products, not a running sum, so rounding errors do not add up over the shapes.
     bounds = [total * place / num_shapes for place in range(num_shapes + 1)]
     ends = [*accumulate(durations)]
     shares = [
+        # The overlap of a stage with the part of a shape. It is negative where they do not meet, and such
+        # shares are left out below.
         Share(stage, shape, min(end, bounds[place + 1]) - max(end - duration, bounds[place]))
         for stage, (duration, end) in enumerate(zip(durations, ends, strict=True))
         for place, shape in enumerate(in_order(num_shapes, 0))
@@ -73,7 +73,7 @@ class Phase:
     ``start_epoch`` and ``end_epoch`` are epochs of the stream, and integers in epoch granularity.
     ``first_clip`` is the number of clips drawn before the phase. ``turns`` has the shapes of ``cycle``, step
     by step. ``num_bn_groups`` counts the groups of each process; with −n one group spans n processes.
-    ``decay_factor`` multiplies the weight decay.
+    ``weight_decay_factor`` multiplies the weight decay.
     """
 
     stage: int
@@ -88,7 +88,7 @@ class Phase:
     clips: int
     stride_range: tuple[int, int] | None
     num_bn_groups: int
-    decay_factor: float = 1.0
+    weight_decay_factor: float = 1.0
 
     @property
     def num_steps(self) -> int:
@@ -97,17 +97,11 @@ class Phase:
 
 @dataclass(frozen=True)
 class _Span:
-    """A stay at one base shape, before rounding.
+    """A share with its cycle, and the ``epochs`` that the run draws in it, before rounding."""
 
-    ``share`` counts epochs of the recipe, as in ``Share``. ``epochs`` counts epochs that the run
-    draws.
-    """
-
-    stage: int
+    share: Share
     cycle: Cycle
-    share: float
     epochs: float
-    is_fine_tuning: bool = False
 
 
 def derive_phases(
@@ -128,6 +122,7 @@ def derive_phases(
         multigrid.costs,
         _parts(recipe, multigrid),
     )
+    # The steps of the baseline are counted too, so its clips must be countable also with a factor below 1.
     epochs = max(1.0, multigrid.epoch_factor) * recipe.max_epoch
     if epochs * num_videos > MAX_CLIPS:
         raise ValueError(
@@ -139,22 +134,20 @@ def derive_phases(
     ends = _whole_epochs(spans) if by_epoch else _whole_steps(spans, recipe.clips, num_videos)
     groups = {c: _cycle_bn_groups(c, recipe, multigrid, num_processes) for c in cycles}
     phases: list[Phase] = []
-    for piece in _pieces(spans, ends, recipe, multigrid):
+    for span, lr_factor, end in _pieces(spans, ends, recipe, multigrid):
         last = phases[-1] if phases else None
-        if last and (last.stage, last.cycle, last.lr_factor) == (
-            piece.stage,
-            piece.cycle,
-            piece.lr_factor,
-        ):
+        identity = (span.share.stage, span.cycle, lr_factor)
+        if last and (last.stage, last.cycle, last.lr_factor) == identity:
             # The piece between these two was empty, so they are one phase up to the later end.
             phases.pop()
-        phase = _place(piece, phases, recipe, multigrid, num_videos, groups[piece.cycle])
+        num_groups = groups[span.cycle]
+        phase = _place(span, lr_factor, end, phases, recipe, multigrid, num_videos, num_groups)
         if phase.num_steps:
             phases.append(phase)
     return tuple(phases)
 
 
-def num_bn_groups(clips: int, num_processes: int, base_size: int) -> int:
+def count_bn_groups(clips: int, num_processes: int, base_size: int) -> int:
     """Count the groups of ``base_size`` clips in the share of each process; −n if one group spans n processes.
 
     If a batch has fewer clips than ``base_size``, one group spans all processes (released code). A
@@ -175,6 +168,7 @@ def num_bn_groups(clips: int, num_processes: int, base_size: int) -> int:
             f"{share} clips per process neither divide nor are a multiple of multigrid.bn_base_size = "
             f"{base_size}"
         )
+    # Fewer clips than a group. torch makes the groups of processes of one size, from neighbours by rank.
     spanned = base_size // share
     if num_processes % spanned:
         raise ValueError(
@@ -199,37 +193,17 @@ def _spans(recipe: Recipe, multigrid: Multigrid, cycles: tuple[Cycle, ...]) -> l
     if multigrid.fine_tuning:
         shares.append(Share(num_cycled, len(cycles) - 1, durations[-1]))
     spans = [
-        _Span(
-            stage=share.stage,
-            cycle=cycles[share.shape],
-            share=share.epochs,
-            epochs=share.epochs * cycles[share.shape].mean_ratio / mean_ratio,
-            is_fine_tuning=share.stage == num_cycled,
-        )
-        for share in shares
+        _Span(share, cycle, share.epochs * cycle.mean_ratio / mean_ratio)
+        for share, cycle in ((share, cycles[share.shape]) for share in shares)
     ]
+    # One factor for all spans: their proportions stay, and the whole has the length of the released schedule.
     x = multigrid.epoch_factor * recipe.max_epoch / sum(span.epochs for span in spans)
     return [replace(span, epochs=span.epochs * x) for span in spans]
 
 
-@dataclass(frozen=True)
-class _Piece:
-    """A span after rounding, with its ``end`` in steps or epochs.
-
-    Fine-tuning is cut into two pieces.
-    """
-
-    stage: int
-    cycle: Cycle
-    lr_factor: float
-    end: int
-
-
 def _whole_steps(spans: list[_Span], clips: int, num_videos: int) -> list[int]:
-    """Round the end of each span to a whole step.
-
-    Equal shares of a stage get the same number of steps, at least one.
-    """
+    """Round the end of each span to a whole step. Equal shares of a stage get the same number of steps."""
+    # A step draws mean_ratio times the baseline's clips, as a mean over the turns of its cycle.
     steps = [span.epochs * num_videos / (clips * span.cycle.mean_ratio) for span in spans]
     # With a single shape nothing has to be equal. We round sums, so that rounding does not add up.
     if _has_one_shape(spans):
@@ -238,17 +212,17 @@ def _whole_steps(spans: list[_Span], clips: int, num_videos: int) -> list[int]:
     # tie. So we round those of the first share, and the others get the same number.
     by_share: dict[tuple[int, float], int] = {}
     for span, num in zip(spans, steps, strict=True):
-        by_share.setdefault((span.stage, span.share), max(1, round(num)))
-    return list(accumulate(by_share[span.stage, span.share] for span in spans))
+        # At least one step, so that a short training does not lose a shape without a message. Whole epochs may
+        # lose one, as in the released code.
+        by_share.setdefault((span.share.stage, span.share.epochs), max(1, round(num)))
+    return list(accumulate(by_share[span.share.stage, span.share.epochs] for span in spans))
 
 
 def _whole_epochs(spans: list[_Span]) -> list[int]:
-    """Round the end of each span to a whole epoch, as in the released code.
-
-    Without a long cycle the ends are rounded down.
-    """
+    """Round the end of each span to a whole epoch, as in the released code."""
     totals = accumulate(span.epochs for span in spans)
     # A floating-point sum such as 140.99999999999997 means 141.
+    # Source: released code. The short cycle alone takes int() of the longer epochs, the long cycle rounds.
     if _has_one_shape(spans):
         return [math.floor(total + 1e-9) for total in totals]
     return [round(total) for total in totals]
@@ -260,82 +234,84 @@ def _has_one_shape(spans: list[_Span]) -> bool:
 
 def _pieces(
     spans: list[_Span], ends: list[int], recipe: Recipe, multigrid: Multigrid
-) -> list[_Piece]:
-    """Cut fine-tuning at its middle, rounded down.
+) -> Iterator[tuple[_Span, float, int]]:
+    """Yield (span, lr_factor, end) in order, with fine-tuning cut at its middle, rounded down.
 
     The first half keeps the learning rate of the stage before.
     """
-    decay, noise = recipe.decay, (multigrid.noise_scale or 0.0) / recipe.clips
-    pieces = []
+    lr_decay, noise = recipe.lr_decay, (multigrid.noise_scale or 0.0) / recipe.clips
     for span, start, end in zip(spans, [0, *ends], ends, strict=False):
-        decayed = decay**span.stage
+        decayed = lr_decay**span.share.stage
+        # The base of the phase alone decides. The short cycle changes the clips in every step, and the paper
+        # lets the rate follow the long cycle only.
         scale = LR_SCALINGS[multigrid.lr_scaling](span.cycle.base.ratio, noise)
-        if span.is_fine_tuning and decay != 1:
-            before = decayed / decay * scale
-            pieces.append(_Piece(span.stage, span.cycle, before, (start + end) // 2))
-        pieces.append(_Piece(span.stage, span.cycle, decayed * scale, end))
-    return pieces
+        # A cosine has no decay between the halves. They would have one rate, and so be one phase again.
+        if multigrid.fine_tuning and span is spans[-1] and lr_decay != 1:
+            yield span, decayed / lr_decay * scale, (start + end) // 2
+        yield span, decayed * scale, end
 
 
 def _place(
-    piece: _Piece,
+    span: _Span,
+    lr_factor: float,
+    end: int,
     before: list[Phase],
     recipe: Recipe,
     multigrid: Multigrid,
     num_videos: int,
     groups: int,
 ) -> Phase:
-    """Return the phase from the end of ``before`` to the end of ``piece``. It may be empty."""
+    """Return the phase from the end of ``before`` to ``end``, in steps or epochs. It may be empty."""
     last = before[-1] if before else None
     start_step = last.end_step if last else 0
     first_clip = (
         last.first_clip + last.turns.clips_before(last.num_steps, recipe.clips) if last else 0
     )
-    turns = Turns(piece.cycle.shapes, piece.stage, multigrid.shape_order)
+    turns = Turns(span.cycle.shapes, span.share.stage, multigrid.shape_order)
     if multigrid.granularity == "epoch":
         # The last step may draw clips of the next epoch. The next phase draws fewer for them, so
         # the surplus never adds up.
-        num_steps = _steps_to_draw(piece.end * num_videos - first_clip, recipe.clips, turns)
-        start_epoch, end_epoch = float(last.end_epoch) if last else 0.0, float(piece.end)
+        num_steps = _steps_to_draw(end * num_videos - first_clip, recipe.clips, turns)
+        start_epoch, end_epoch = float(last.end_epoch) if last else 0.0, float(end)
     else:
-        num_steps = piece.end - start_step
+        num_steps = end - start_step
         drawn = turns.clips_before(num_steps, recipe.clips)
         start_epoch, end_epoch = first_clip / num_videos, (first_clip + drawn) / num_videos
-    base, stride_range = piece.cycle.base, None
+    base, stride_range = span.cycle.base, None
     if recipe.stride is not None:
         # A clip with 1/k of the frames gets up to k times the stride. So some of the coarse clips
         # span about as much of the video as a full clip.
         longest = recipe.stride * (recipe.frames // base.frames)
         stride_range = (recipe.stride if multigrid.random_stride else longest, longest)
     return Phase(
-        stage=piece.stage,
+        stage=span.share.stage,
         start_step=start_step,
         end_step=start_step + num_steps,
         start_epoch=start_epoch,
         end_epoch=end_epoch,
         first_clip=first_clip,
-        lr_factor=piece.lr_factor,
-        cycle=piece.cycle,
+        lr_factor=lr_factor,
+        cycle=span.cycle,
         turns=turns,
         clips=base.clips(recipe.clips),
         stride_range=stride_range,
         num_bn_groups=groups,
-        decay_factor=LR_SCALINGS[multigrid.decay_scaling](base.ratio, 0.0),
+        # The noise scale is that of the learning rate; the weight decay has no rule with noise.
+        weight_decay_factor=LR_SCALINGS[multigrid.weight_decay_scaling](base.ratio, 0.0),
     )
 
 
 def _parts(recipe: Recipe, multigrid: Multigrid) -> tuple[int, ...]:
     """Return into how many parts the baseline's clips may be divided, of which a mini-batch takes any number.
 
-    Without BN groups, ratios of costs take quarters, which leave an even number of clips at all shapes to
-    processes of 8 clips or more, as mixup needs. Ratios of pixels are whole where that is near enough, and else
-    quarters. With BN groups, ratios of pixels are whole. Ratios of costs are whole where that is near enough, and
-    else halves or quarters, if the baseline has groups for these.
+    Several numbers are alternatives: the first that is near enough counts.
     """
     size = multigrid.bn_base_size
     if size == 0:
+        # Quarters leave an even number of clips at all shapes to processes of 8 clips or more, as mixup needs.
         quarters = math.gcd(recipe.clips, 4)
         return (1, quarters) if multigrid.costs is None else (quarters,)
+    # The shapes of the paper have whole ratios of pixels. Those of costs may need a part of the BN groups.
     if multigrid.costs is None:
         return (1,)
     return (1, *(num for num in (2, 4) if recipe.clips % (num * size) == 0))
@@ -360,20 +336,18 @@ def _steps_to_draw(num_clips: int, clips: int, turns: Turns) -> int:
     # A phase may have millions of steps, so we count whole turns at once, and only the rest step by
     # step.
     steps = max(0, num_clips // per_turn) * len(turns.shapes)
+    # At most one more turn: the whole turns before it draw no more than the clips that are wanted.
     while turns.clips_before(steps, clips) < num_clips:
         steps += 1
     return steps
 
 
 def _cycle_bn_groups(cycle: Cycle, recipe: Recipe, multigrid: Multigrid, num_processes: int) -> int:
-    """Count the BN groups of a phase.
-
-    Its base batch sets them, so short-cycle batches have larger groups.
-    """
+    """Count the BN groups of a phase by its base batch, so short-cycle batches have larger groups."""
     base, size = cycle.base, multigrid.bn_base_size
     remedy = _remedy(recipe, multigrid, num_processes)
     try:
-        groups = num_bn_groups(base.clips(recipe.clips), num_processes, size)
+        groups = count_bn_groups(base.clips(recipe.clips), num_processes, size)
     except ValueError as error:
         if base.ratio == 1:
             raise ValueError(f"{error}: {remedy}") from error
@@ -383,6 +357,7 @@ def _cycle_bn_groups(cycle: Cycle, recipe: Recipe, multigrid: Multigrid, num_pro
             f"{base.ratio:g} times as many: {error}: {remedy}"
         ) from error
     for clips in (shape.clips(recipe.clips) for shape in cycle.shapes):
+        # Where a group spans processes, each of them must still take an equal part of every batch.
         if clips % (num_processes * max(1, groups)):
             raise ValueError(
                 f"a short-cycle batch of {clips} clips does not divide over {num_processes} processes "

@@ -20,7 +20,7 @@ from mgexp.multigrid.shapes import (
 # The names of the policies are PySlowFast's.
 Policy = Literal["steps_with_relative_lrs", "cosine"]
 Scaling = Literal["linear", "sqrt", "noise", "none"]
-DecayScaling = Literal["linear", "sqrt", "none"]
+WeightDecayScaling = Literal["linear", "sqrt", "none"]
 Granularity = Literal["step", "epoch"]
 CyclePer = Literal["stage", "training"]
 
@@ -76,6 +76,7 @@ class Recipe:
                 raise ValueError(f"recipe.{name} = {value} is less than 1")
         for name, value in vars(self).items():
             numbers = value if name == "stage_epochs" else (value,)
+            # math.isfinite raises an error for an int that no float can hold, and every int is finite.
             if any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
                 raise ValueError(f"recipe.{name} = {value} is not a finite number")
         if not self.stage_epochs or self.stage_epochs[0] != 0:
@@ -88,8 +89,7 @@ class Recipe:
         # Source: released code, slowfast/utils/lr_policy.py, which asserts this.
         if self.policy == "cosine" and self.cosine_end_lr >= self.base_lr:
             raise ValueError(
-                f"recipe.cosine_end_lr = {self.cosine_end_lr:g} is not below recipe.base_lr = {self.base_lr:g}: "
-                "the cosine falls"
+                f"recipe.cosine_end_lr = {self.cosine_end_lr:g} is not below recipe.base_lr = {self.base_lr:g}"
             )
 
     @property
@@ -98,11 +98,8 @@ class Recipe:
         return tuple(b - a for a, b in pairwise((*self.stage_epochs, self.max_epoch)))
 
     @property
-    def decay(self) -> float:
-        """Return the factor of the learning rate from stage to stage.
-
-        It is 1 for the cosine policy, which lowers the rate by itself.
-        """
+    def lr_decay(self) -> float:
+        """Return the factor of the learning rate from stage to stage; 1 for a cosine, which falls by itself."""
         return self.gamma if self.policy == "steps_with_relative_lrs" else 1.0
 
 
@@ -124,8 +121,8 @@ class Multigrid:
       None the ratio keeps the work of a step constant (the paper).
     - ``costs``: what the ratio keeps constant in place of the pixels of a step (None).
     - ``noise_scale``: the gradient noise scale N in clips, for ``lr_scaling`` "noise".
-    - ``decay_scaling``: how the weight decay follows the clips of the long cycle. AdamW forgets its weights over
-      1 / (rate × decay) steps. With "sqrt" for both, that is the same number of clips at every shape
+    - ``weight_decay_scaling``: how the weight decay follows the clips of the long cycle. AdamW forgets its
+      weights over 1 / (rate × decay) steps. With "sqrt" for both, that is the same number of clips at every shape
       (arXiv 2505.13738).
     """
 
@@ -143,7 +140,7 @@ class Multigrid:
     max_batch_ratio: int | None = None
     costs: ClipCosts | None = None
     noise_scale: float | None = None
-    decay_scaling: DecayScaling = "none"
+    weight_decay_scaling: WeightDecayScaling = "none"
 
     def __post_init__(self) -> None:
         _check_words("multigrid", self)
@@ -163,8 +160,7 @@ class Multigrid:
             raise ValueError(f"multigrid.bn_base_size = {self.bn_base_size} is less than 0")
         if self.lr_scaling == "noise" and not self.noise_scale:
             raise ValueError(
-                "multigrid.lr_scaling noise needs multigrid.noise_scale, the gradient noise scale in clips: "
-                "benchmarks/gradient_noise.py measures it"
+                "multigrid.lr_scaling noise needs multigrid.noise_scale: benchmarks/gradient_noise.py measures it"
             )
         # Fine-tuning stays at the last shape of the long cycle.
         if self.fine_tuning and self.long_factors[-1] != (1.0, 1.0):
@@ -178,6 +174,7 @@ class Multigrid:
 
 
 def _check_words(owner: str, settings: Recipe | Multigrid) -> None:
+    # Python itself does not check a Literal, and a misspelt word would silently be another rule.
     for name, hint in get_type_hints(type(settings)).items():
         words, value = get_args(hint), getattr(settings, name)
         if isinstance(value, str) and value not in words:

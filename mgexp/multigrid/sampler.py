@@ -55,6 +55,7 @@ class Stream:
         self._permutation = lru_cache(maxsize=2)(self._draw)
 
     def index_at(self, position: int) -> int:
+        # Without repeats this is the position itself.
         place = 2 * (position // (2 * self.repeats)) + position % 2
         epoch, offset = divmod(place, self.num_videos)
         return self._permutation(epoch)[offset]
@@ -62,7 +63,6 @@ class Stream:
     def requests(
         self, positions: Iterable[int], frames: int, crop: int, stride_range: tuple[int, int] | None
     ) -> list[ClipRequest]:
-        """Return the requests for clips of one shape at ``positions`` of the stream."""
         return [
             ClipRequest(self.index_at(place), frames, crop, stride_range, (self.seed, place))
             for place in positions
@@ -75,6 +75,7 @@ class Stream:
         mixed = self.seed * 0x9E3779B97F4A7C15 + epoch * 0xBF58476D1CE4E5B9 + 0x94D049BB133111EB
         mixed %= 2**64
         mixed ^= mixed >> 31
+        # 63 bits are the same number with and without a sign, for every version of torch.
         generator = torch.Generator().manual_seed(mixed % 2**63)
         if self.weights is None:
             return torch.randperm(self.num_videos, generator=generator).tolist()
@@ -127,6 +128,7 @@ class StepSampler(Sized):
 
     def requests(self, plan: StepPlan) -> list[ClipRequest]:
         """Return the clips of this process in one step."""
+        # BN groups are contiguous too. So a group lies in one process, or in neighbours.
         share = plan.clips // self.schedule.num_processes
         first = plan.first_clip + self.rank * share
         positions = range(first, first + share)

@@ -23,7 +23,8 @@ class StepPlan:
 
     ``clips`` counts the clips of all processes. ``epoch`` is the number of clips drawn before the
     step, divided by the number of videos. ``first_clip`` is that number of clips, the step's
-    position in the stream. ``decay_factor`` multiplies the weight decay.
+    position in the stream. ``weight_decay_factor`` multiplies the weight decay. ``num_bn_groups`` counts
+    the groups of each process; with −n one group spans n processes.
     """
 
     step: int
@@ -36,7 +37,7 @@ class StepPlan:
     clips: int
     first_clip: int
     lr: float
-    decay_factor: float
+    weight_decay_factor: float
     num_bn_groups: int
 
 
@@ -98,7 +99,7 @@ class Schedule:
             clips=shape.clips(self.recipe.clips),
             first_clip=first_clip,
             lr=self.lr_at(step, first_clip / self.num_videos),
-            decay_factor=phase.decay_factor,
+            weight_decay_factor=phase.weight_decay_factor,
             num_bn_groups=phase.num_bn_groups,
         )
 
@@ -107,12 +108,10 @@ class Schedule:
         return self._first_clip(min(step, self.total_steps)) / self.num_videos
 
     def lr_at(self, step: int, epoch: float) -> float:
-        """Return the learning rate: first a linear warm-up, then the policy.
-
-        The warm-up is linear in epochs, and ends at the policy's rate there. EPOCH_FACTOR does not
-        change it.
-        """
+        """Return the learning rate: a warm-up that is linear in epochs, then the policy."""
         warmup_epochs = self._warmup_epochs
+        # At its end the warm-up would give the policy's rate only up to rounding, so that epoch already belongs
+        # to the policy.
         if epoch >= warmup_epochs:
             return self._policy_lr(step)
         start, end = self.recipe.warmup_start_lr, self._warmup_end_lr
@@ -128,6 +127,7 @@ class Schedule:
     def cost_before(self, step: int) -> int:
         """Sum the cost of the clips of all steps before ``step``: frames × crop², or ``Multigrid.costs``."""
         # All numbers are whole, so the sums are exact however long the run is.
+        # A step behind the last one counts in the last phase, whose cost stops at its end.
         index = max(0, bisect.bisect_right(self._starts, step) - 1)
         return self._costs_before[index] + self._phase_cost(self.phases[index], step)
 
@@ -149,6 +149,8 @@ class Schedule:
             first = self._cosine_start
             done = (self._baseline_epoch(step) - first) / (recipe.max_epoch - first)
             share = 0.5 * (1 + math.cos(math.pi * done))
+            # The end of the cosine grows with the clips as its start does. So the rates of coarse shapes stay in
+            # proportion to that of the full shape until the last step.
             lr = lr * share + recipe.cosine_end_lr * phase.lr_factor * (1 - share)
         return lr
 
@@ -161,11 +163,12 @@ class Schedule:
     def _baseline_epoch(self, step: int) -> float:
         """Return the epoch of the baseline that the cosine has at ``step``.
 
-        A stage of the schedule covers the same epochs as that stage of the baseline, and inside it they grow
-        linearly with the steps. This is our choice: the released code has no rule for cosine and long cycle.
+        A stage of the schedule covers the same epochs as that stage of the baseline, linearly in steps.
         """
+        # This is our choice: the released code has no rule for cosine and long cycle.
         _, phase = self._phase_at(step)
         recipe, stage = self.recipe, phase.stage
+        # The phases of a stage follow each other, so the first and the last of them bound it.
         phases = [other for other in self.phases if other.stage == stage]
         start, end = phases[0].start_step, phases[-1].end_step
         done = (step - start) / (end - start)
@@ -224,6 +227,7 @@ def build_schedule(
             f"least one step of {recipe.clips} clips{whole}: raise it"
         )
     num_steps = phases[-1].end_step
+    # A warm-up that never ends would train below the rate of the recipe from first to last.
     if recipe.warmup_steps >= num_steps:
         raise ValueError(
             f"recipe.warmup_steps = {recipe.warmup_steps} is not less than the {num_steps} steps of the "
@@ -249,10 +253,7 @@ def build_schedule(
 
 @dataclass(frozen=True)
 class StepShape:
-    """A mini-batch of one process: ``clips`` × ``frames`` × ``crop``², in ``num_bn_groups`` groups.
-
-    The time of a step depends on these numbers.
-    """
+    """A mini-batch of one process: ``clips`` × ``frames`` × ``crop``², in ``num_bn_groups`` groups."""
 
     frames: int
     crop: int
@@ -273,6 +274,7 @@ def step_counts(schedule: Schedule, first_step: int = 0) -> Counter[StepShape]:
     counts: Counter[StepShape] = Counter()
     for phase in schedule.phases:
         num_done = min(max(0, first_step - phase.start_step), phase.num_steps)
+        # A resume may begin inside a turn. A difference of two counts is exact there too.
         for num_steps, sign in ((phase.num_steps, 1), (num_done, -1)):
             for shape, steps in phase.turns.steps_by_shape(num_steps):
                 counts[step_shape(schedule, phase, shape)] += sign * steps
@@ -280,9 +282,6 @@ def step_counts(schedule: Schedule, first_step: int = 0) -> Counter[StepShape]:
 
 
 def base_shapes(schedule: Schedule) -> tuple[StepShape, ...]:
-    """Return the base shapes of the phases, each once.
-
-    The crops of the short cycle are not among them.
-    """
+    """Return the base shapes of the phases, each once, without those of the short cycle."""
     shapes = (step_shape(schedule, p, p.cycle.base) for p in schedule.phases)
     return tuple(dict.fromkeys(shapes))

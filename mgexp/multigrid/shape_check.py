@@ -147,11 +147,13 @@ def check_shapes(model: nn.Module, shapes: Sequence[tuple[int, int]]) -> list[Sh
 
 def _checks(model: nn.Module, shapes: Sequence[tuple[int, int]]) -> list[ShapeCheck]:
     *coarse, full = shapes
+    # Before parameters become random, so that what runs here is the network as it is.
     problems = {shape: _run_problem(model, shape) for shape in shapes}
     if problems[full]:
         # Without the full shape there is nothing to compare with.
         return [ShapeCheck(*shape, problem=problems[shape]) for shape in shapes]
     _randomise(model)
+    # Of all logits only this shape's stay in memory; each coarse shape is compared as soon as it ran.
     wanted = _logits(model, full)
     kinds = tuple(_kind(logits) for logits in wanted)
     checks = [
@@ -170,6 +172,7 @@ def _checks(model: nn.Module, shapes: Sequence[tuple[int, int]]) -> list[ShapeCh
 def _run_problem(model: nn.Module, shape: tuple[int, int]) -> str:
     """Run two clips of ``shape``, and say what is wrong with the result."""
     frames, crop = shape
+    # Two clips, because a network may lose a dimension of size 1 on the way.
     clips = torch.randn(2, 3, frames, crop, crop, generator=torch.Generator().manual_seed(0))
     try:
         with torch.no_grad():
@@ -334,12 +337,14 @@ def _unexplained_on(values: Tensor, queries: Grid, keys: Grid) -> list[float]:
     ):
         finest = math.lcm(num_queries, num_keys)
         between = query[:, None] * (finest // num_queries) - key[None] * (finest // num_keys)
+        # The distances along the three axes are digits of one number: each is above −finest and below finest.
         distance = distance * (2 * finest) + between + finest
     distances, group = torch.unique(distance.flatten(), return_inverse=True)
     count = torch.bincount(group).double()
     shares = []
     for head in values.unbind(1):
         # Heads and windows in which all logits are alike say nothing.
+        # In float32 rounding alone would leave a part unexplained.
         flat = head[_varies(head)].double().flatten(1)
         if len(flat):
             sums = torch.zeros(len(flat), len(distances), dtype=flat.dtype)

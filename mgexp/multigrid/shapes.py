@@ -33,16 +33,15 @@ ShapeOrder = Literal["coarse_to_fine", "random"]
 
 @dataclass(frozen=True)
 class BatchShape:
-    """Shape of a mini-batch: ``ratio`` times the baseline's clips, each frames × crop × crop.
-
-    The ratio is a whole number, or one of quarters, which floats hold exactly.
-    """
+    """Shape of a mini-batch: ``ratio`` times the baseline's clips, each frames × crop × crop."""
 
     frames: int
     crop: int
     ratio: float
 
     def clips(self, baseline: int) -> int:
+        # The product is whole: `phases._parts` allows only halves and quarters that divide the baseline's clips,
+        # and floats hold those exactly.
         return int(baseline * self.ratio)
 
 
@@ -51,6 +50,7 @@ class ClipCosts:
     """What a clip costs at each (frames, crop), in units of ``name``, such as multiply-accumulates."""
 
     name: str
+    # Pairs in place of a dict, because frozen settings are hashed, and a dict cannot be.
     by_size: tuple[tuple[tuple[int, int], int], ...]
 
     def of(self, frames: int, crop: int) -> int:
@@ -112,6 +112,7 @@ def long_cycle(
         ordered = sorted([*short, base], key=lambda shape: -shape.ratio)
         cycles.append(Cycle(limited(base), tuple(limited(shape) for shape in ordered)))
     if problems:
+        # Cycles share shapes, so a problem may have come several times.
         raise ValueError("; ".join(dict.fromkeys(problems)))
     return tuple(cycles)
 
@@ -170,6 +171,8 @@ def _batch_shape(
     if costs is not None:
         exact = costs.of(*full) / costs.of(whole_frames, round(crop))
     for num in parts:
+        # No shape takes fewer clips than the baseline. Measured seconds may say that another shape is dearer
+        # than the full one, and then its step just lasts longer.
         ratio = max(1.0, round(exact * num) / num)
         if abs(ratio - exact) <= MAX_RATIO_ERROR * exact:
             break
@@ -179,7 +182,9 @@ def _batch_shape(
         if costs is not None:
             remedy = f", or let multigrid.costs count pixels, where it needs {of_pixels:.4g}"
             if parts[-1] < 4:
-                remedy += ", or set recipe.clips to 4 BN groups (4 clips without groups), which allows quarters"
+                remedy += (
+                    ", or set recipe.clips to 4 BN groups (4 clips without groups), for quarters"
+                )
         problems.append(
             f"a shape of {frames:g} frames x {crop:g} pixels needs {exact:.3f} times the clips: "
             f"more than {MAX_RATIO_ERROR:.0%} from {rounded}, see multigrid.long_factors and "
@@ -237,11 +242,9 @@ class Turns:
         return self.turn(number)[position]
 
     def steps_by_shape(self, num_steps: int) -> list[tuple[BatchShape, int]]:
-        """Count how many of the first ``num_steps`` steps have each shape.
-
-        The count is also exact if the last turn is incomplete.
-        """
+        """Count how many of the first ``num_steps`` steps have each shape, also if the last turn is incomplete."""
         turns, rest = divmod(num_steps, len(self.shapes))
+        # Which shapes the last turn has begun depends on its own order, if every turn has another one.
         begun = self._places(turns)[:rest]
         return [(shape, turns + (place in begun)) for place, shape in enumerate(self.shapes)]
 

@@ -19,14 +19,10 @@ WITH_TRUST_RATIO = ("lars", "lamb", "pmd_lamb")
 
 
 class Settings(NamedTuple):
-    """Settings that the parameters of one group share.
-
-    ``lr_factor`` multiplies their learning rate. ``adapts`` says whether they take a trust ratio
-    (LARS, LAMB).
-    """
+    """What the parameters of a group share: ``adapts`` says whether they take a trust ratio (LARS, LAMB)."""
 
     weight_decay: float
-    lr_factor: float
+    lr_scale: float  # multiplies the learning rate of a step; timm's name
     adapts: bool
 
 
@@ -63,7 +59,7 @@ def build_groups(cfg: Config, model: nn.Module) -> list[dict[str, Any]]:
         else:
             settings = Settings(
                 weight_decay=0.0 if has_no_decay else solver.WEIGHT_DECAY,
-                lr_factor=(solver.BIAS_LR_FACTOR if is_bias else 1.0)
+                lr_scale=(solver.BIAS_LR_FACTOR if is_bias else 1.0)
                 * (solver.HEAD_LR_FACTOR if name in head else 1.0)
                 * of_layer[name],
                 # Vectors take no trust ratio. They are small or zero at the start, so their norm
@@ -74,23 +70,22 @@ def build_groups(cfg: Config, model: nn.Module) -> list[dict[str, Any]]:
     return [{"params": params, **settings._asdict()} for settings, params in groups.items()]
 
 
-def layer_factors(names: Sequence[str], decay: float) -> dict[str, float]:
-    """Return for each parameter ``decay`` to the power of the number of layers after its own.
+def layer_factors(names: Sequence[str], layer_decay: float) -> dict[str, float]:
+    """Return for each parameter ``layer_decay`` to the power of the number of layers after its own.
 
     ``names`` are in the network's order. Layer 0 is all before the first block. Each block is a layer, unless it
-    has no parameters, as a pool. What follows the last block is the last layer. If nothing follows it, as in
-    ResNets, whose last block is the classifier, that block is the last layer. Raises InputError if the decay is
+    has no parameters, as a pool. What follows the last block is the last layer. Raises InputError if the decay is
     not 1, and there is no list of blocks, or more than one.
     """
     blocks = {name: BLOCK.search(name) for name in names}
     numbers = sorted({int(match[1]) for match in blocks.values() if match})
     layer_of = {number: layer for layer, number in enumerate(numbers, start=1)}
     lists = {name[: match.start(1)] for name, match in blocks.items() if match}
-    if decay != 1 and len(lists) != 1:
+    if layer_decay != 1 and len(lists) != 1:
         raise InputError(
             [
-                f"SOLVER.LAYER_DECAY = {decay:g} needs a network with one list called blocks, in the order of its "
-                f"layers, and this one has {len(lists)}: set it to 1"
+                f"SOLVER.LAYER_DECAY = {layer_decay:g} needs a network with one list called blocks, and this "
+                f"one has {len(lists)}: set it to 1"
             ]
         )
     # The classifier keeps the whole rate: in MAE and BEiT it follows the blocks, in ResNets it is one of them.
@@ -101,7 +96,7 @@ def layer_factors(names: Sequence[str], decay: float) -> dict[str, float]:
             layer = layer_of[int(match[1])]
         elif layer:
             layer = last
-        factors[name] = decay ** (last - layer)
+        factors[name] = layer_decay ** (last - layer)
     return factors
 
 
@@ -160,12 +155,16 @@ for _make in (sgd, lars, lamb, pmd_lamb, adamw):
     OPTIMIZERS.register(_make)
 
 
-def set_rates(optimizer: torch.optim.Optimizer, lr: float, decay_factor: float = 1.0) -> None:
+def set_rates(
+    optimizer: torch.optim.Optimizer, lr: float, weight_decay_factor: float = 1.0
+) -> None:
     """Set the learning rate of every group to ``lr``, times the factor of the group if it has one.
 
-    ``decay_factor`` multiplies the weight decay that each group began with.
+    ``weight_decay_factor`` multiplies the weight decay that each group began with.
     """
     for group in optimizer.param_groups:
-        group["lr"] = lr * group.get("lr_factor", 1.0)
+        group["lr"] = lr * group.get("lr_scale", 1.0)
+        # Kept beside the value that each call overwrites. A resume does not need it: groups come from the
+        # configuration.
         first = group.setdefault("first_weight_decay", group.get("weight_decay", 0.0))
-        group["weight_decay"] = first * decay_factor
+        group["weight_decay"] = first * weight_decay_factor

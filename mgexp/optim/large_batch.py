@@ -52,14 +52,12 @@ def trust_ratios(
     sizes = torch.stack(torch._foreach_norm(weights))
     lengths = torch.stack(torch._foreach_norm(updates))
     ratios = coefficient * sizes / (lengths + weight_decay * sizes)
+    # A norm of 0 may have given NaN or infinity, which is not taken.
     return torch.where((sizes > 0) & (lengths > 0), ratios, 1.0).unbind()
 
 
 def coefficient(step: int, period: int | None, curve: Curve) -> float:
-    """Return the coefficient of ``step``, counted from 0; it is 1 without a ``period``.
-
-    A period has at least 2 steps.
-    """
+    """Return the coefficient of ``step``, from 0; it is 1 without a ``period``, which has 2 steps or more."""
     return 1.0 if period is None else CURVES[curve](step % period / (period - 1))
 
 
@@ -118,13 +116,13 @@ class Lars(_GroupOptimizer):
             if not self.state[param]:
                 self.state[param]["momentum_buffer"] = torch.zeros_like(param)
         velocities = [self.state[param]["momentum_buffer"] for param in params]
-        momentum, decay = group["momentum"], group["weight_decay"]
+        momentum, weight_decay = group["momentum"], group["weight_decay"]
         # ``moves`` becomes lr·λ·(g + weight_decay·w) of each parameter. As in the paper, λ is
         # computed from the gradient without the decay.
         grads = [param.grad for param in params if param.grad is not None]
-        moves = torch._foreach_add(grads, params, alpha=decay)
+        moves = torch._foreach_add(grads, params, alpha=weight_decay)
         if group["adapts"]:
-            ratios = trust_ratios(params, grads, group["trust_coefficient"], decay)
+            ratios = trust_ratios(params, grads, group["trust_coefficient"], weight_decay)
             torch._foreach_mul_(moves, ratios)
         torch._foreach_mul_(moves, group["lr"])
         torch._foreach_mul_(velocities, momentum)
@@ -205,13 +203,9 @@ class Lamb(_GroupOptimizer):
         return torch._foreach_div(means, roots)
 
     def _forget(self, params: list[Tensor], group: dict[str, Any]) -> tuple[Pair, Pair]:
-        """Count the step.
-
-        Return its decay rates of m and v, and the weights of their starts after it. The weight of a
-        start is the product of all rates so far. Whatever the rates were, the weights of the
-        gradients sum to 1 minus this product. So a moment that started at zero is too small by this
-        factor. The first step of a period begins with m = v = 0.
-        """
+        """Count the step. Return its decay rates of m and v, and the weights of their starts after it."""
+        # The weight of a start is the product of all rates so far. Whatever the rates were, the weights of the
+        # gradients sum to 1 minus this product. So a moment that started at zero is too small by this factor.
         # All of ``params`` have the same two values, see ``_alike``.
         step, starts = self.state[params[0]]["step"], self.state[params[0]]["starts"]
         period = group["period"]

@@ -18,7 +18,7 @@ from mgexp.multigrid.schedule import Schedule, StepShape, step_counts
 from mgexp.optim.build import build_optimizer
 from mgexp.text import aligned
 from mgexp.train.mixing import is_mixed
-from mgexp.train.step import num_pieces, split
+from mgexp.train.step import count_pieces, split
 
 
 def build_memory(cfg: Config, schedule: Schedule, num_processes: int) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def build_memory(cfg: Config, schedule: Schedule, num_processes: int) -> dict[st
 def build_clips_at_once(cfg: Config, model: nn.Module, step: StepShape) -> int:
     """Return the most clips of a mini-batch that go through ``model`` together."""
     has_groups = bool(grouped_layers(model))
-    pieces = num_pieces(step.clips, step.num_bn_groups, has_groups, is_mixed(cfg.AUG))
+    pieces = count_pieces(step.clips, step.num_bn_groups, has_groups, is_mixed(cfg.AUG))
     return max(part.clips for part in split(step.clips, pieces, cfg.TRAIN.MAX_CLIPS_PER_GPU))
 
 

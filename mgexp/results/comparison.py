@@ -267,10 +267,10 @@ class Pair:
         return Pair(self.own.only(seeds), self.base.only(seeds))
 
     @cached_property
-    def timed(self) -> Pair:
+    def timed_alike(self) -> Pair:
         """The pair with the seeds whose seconds count in both rows, in one setting."""
-        timed = [(run, base) for run, base in self.runs if run.is_timed and base.is_timed]
-        return self.only([run.seed for run, base in timed if run.setting == base.setting])
+        both = [(run, base) for run, base in self.runs if run.is_timed and base.is_timed]
+        return self.only([run.seed for run, base in both if run.setting == base.setting])
 
     @property
     def difference(self) -> Estimate | None:
@@ -283,8 +283,8 @@ class Pair:
 
     @property
     def speed_up(self) -> Estimate | None:
-        """The ratio of the training seconds, over the seeds of `timed`."""
-        return self.timed.ratio("train_seconds")
+        """The ratio of the training seconds, over the seeds of `timed_alike`."""
+        return self.timed_alike.ratio("train_seconds")
 
     @property
     def flop_saving(self) -> Estimate | None:
@@ -320,7 +320,7 @@ class Comparison:
         return METRIC_NAMES["map" if has_map else "top1"]
 
     @cached_property
-    def timed(self) -> Comparison:
+    def in_usual_setting(self) -> Comparison:
         """The rows with the runs whose seconds count, in the setting of most of them."""
         settings = Counter(run.setting for run in self.runs if run.is_timed)
         usual = [setting for setting, _ in settings.most_common(1)]

@@ -72,7 +72,9 @@ def with_seeds(names: Iterable[tuple[str, int]]) -> str:
 
 def timed_seeds(pair: Pair) -> str:
     """Name the seeds whose seconds are compared, such as " (seeds 0, 1)"; "" if they are all seeds."""
-    return "" if pair.timed.seeds == pair.seeds else f" ({seeds_text(pair.timed.seeds)})"
+    return (
+        "" if pair.timed_alike.seeds == pair.seeds else f" ({seeds_text(pair.timed_alike.seeds)})"
+    )
 
 
 def busy_text(comparison: Comparison) -> str:
@@ -407,7 +409,7 @@ def render_study(
         num_runs=len(tasks),
         num_missing=sum((task.row, task.seed) not in gathered.runs for task in tasks),
         few_steps=few_steps,
-        seconds=partial(_seconds, gathered.comparison.timed),
+        seconds=partial(_seconds, gathered.comparison.in_usual_setting),
         busy=busy_text(gathered.comparison),
         num_early=len(early),
         target=time_to_target(gathered, study.target) if study.target else None,

@@ -91,7 +91,7 @@ def new_budgets(gathered: StudyRuns) -> dict[str, str]:
             texts[name] = budget_text(study, name, share, "the schedules of both")
     # FLOPs follow from the schedules. Seconds need the first pairs of the study.
     for name in [name for name in missing if name not in of_flops]:
-        timed = Pair(comparison.row(missing[name]), comparison.row(baseline)).timed
+        timed = Pair(comparison.row(missing[name]), comparison.row(baseline)).timed_alike
         pair = timed.only(timed.seeds[: study.seconds_pairs])
         if pair.speed_up and len(pair.seeds) == study.seconds_pairs:
             seeds = ", ".join(map(str, pair.seeds))

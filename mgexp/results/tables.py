@@ -53,7 +53,7 @@ def shared_tables(
         "data": _data(comparison),
         "videos": {name: both for name, pair in pairs.items() if (both := compare_videos(pair))},
         "controls": list_controls(comparison, orders, has_coarse),
-        "timed_rows": comparison.timed.finished,
+        "timed_rows": comparison.in_usual_setting.finished,
         "classes": list_classes(comparison),
         "how": _how(comparison.runs) if comparison.runs else [],
     }
@@ -193,7 +193,7 @@ def read_mistakes(folder: Path, comparison: Comparison) -> list[dict[str, object
 
 def time_to_target(gathered: StudyRuns, target: float) -> dict[str, object]:
     """Compute how long each row trains until it first reaches the target."""
-    rows, timed = gathered.finished, gathered.comparison.timed
+    rows, timed = gathered.finished, gathered.comparison.in_usual_setting
     pairs = {pair.own.name: pair for pair in gathered.pairs}
     runs = [run for row in rows for run in row.runs.values()]
 
@@ -212,7 +212,7 @@ def time_to_target(gathered: StudyRuns, target: float) -> dict[str, object]:
             in_flops.append(_cost(row, known, teraflops))
         if timed_row.runs:
             # Seconds of several machines have no common median.
-            timed_pair = pair and pair.timed.only(timed_row.runs)
+            timed_pair = pair and pair.timed_alike.only(timed_row.runs)
             in_seconds.append(_cost(timed_row, timed_pair, seconds))
     videos = {first.num_videos for run in runs if (first := first_at(run, target))}
     settings = {run.setting for run in runs if run.is_timed}

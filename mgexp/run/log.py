@@ -113,11 +113,12 @@ class Progress:
             # All shapes cost about the same. So the mean since the start says more than the last few steps, of
             # which one may have waited.
             mean = self._steady_seconds / self._steady_steps if self._steady_steps else step_seconds
+            # Evaluations and checkpoints come on top. What they take is not known before the first of them.
             eta = tqdm.format_interval((self.total_steps - num_steps) * mean)
             text = (
                 f"epoch {plan.epoch:.2f}  {plan.clips}x{plan.frames}x{plan.crop}²  "
                 f"loss {record.loss:.3f}  lr {plan.lr:.3g}  {1000 * step_seconds:.0f} ms  "
-                f"{waiting:.0%} waiting  {clips_per_second:.0f} clips/s  ETA {eta}"
+                f"{waiting:.0%} waiting  {clips_per_second:.0f} clips/s  training ETA {eta}"
             )
             self._bar.set_postfix_str(text)
             LOGGER.log(STEP_LEVEL, "step %d/%d  %s", num_steps, self.total_steps, text)

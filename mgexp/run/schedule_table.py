@@ -114,8 +114,8 @@ def schedule_table(schedule: Schedule) -> str:
         f"{schedule.flop_saving:.2f}x fewer {_unit(schedule)}"
     )
     lines += ORDER_NOTES[schedule.multigrid.shape_order]
-    if any(phase.decay_factor != 1 for phase in schedule.phases):
-        bases = [(phase.decay_factor, phase.cycle.base) for phase in schedule.phases]
+    if any(phase.weight_decay_factor != 1 for phase in schedule.phases):
+        bases = [(phase.weight_decay_factor, phase.cycle.base) for phase in schedule.phases]
         factors = [f"{factor:g} at {base.frames}x{base.crop}²" for factor, base in bases]
         lines.append(f"the weight decay is multiplied by {', '.join(dict.fromkeys(factors))}")
     size = schedule.multigrid.bn_base_size

@@ -29,19 +29,21 @@ CALMER = "a smaller SOLVER.BASE_LR or more SOLVER.WARMUP_EPOCHS may help, in ano
 class WeightAverage:
     """Average the floating-point tensors of a model's state_dict over the steps, with batch-norm statistics.
 
-    Each step the average moves to the weights by 1 − decay. At first the decay is (1 + t) / (10 + t) after t
-    steps, so that the average forgets the initial weights (TensorFlow's ExponentialMovingAverage).
+    Each step the average moves to the weights by 1 − decay.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
         # The tensors of a state_dict are those of the model itself, so they follow the training.
         state = model.state_dict()
+        # Counters of batches are whole numbers, which have no average.
         self._live = {name: value for name, value in state.items() if value.is_floating_point()}
         self.weights = {name: value.clone() for name, value in self._live.items()}
 
     @torch.no_grad()
     def update(self, num_steps: int) -> None:
+        # A smaller decay at first, so that the average forgets the initial weights. Source: TensorFlow's
+        # ExponentialMovingAverage with num_updates.
         decay = min(self.decay, (1 + num_steps) / (10 + num_steps))
         torch._foreach_lerp_([*self.weights.values()], [*self._live.values()], 1 - decay)
 
@@ -198,6 +200,7 @@ def save_checkpoint(
         # checkpoint without the records of its steps.
         sync_file(path)
     save_torch(run_dir.checkpoint(state.step), {**state.state_dict(), "schedule": schedule})
+    # Old files go only now: a kill before this line leaves one file too many, and none too few.
     best = best_step(run_dir)
     for step in run_dir.checkpoint_steps()[:-num_kept]:
         if step != best:

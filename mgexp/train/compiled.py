@@ -99,6 +99,8 @@ def recorded(model: nn.Module) -> Iterator[None]:
                 torch.is_autocast_enabled(device),
                 cache_enabled=False,
             ):
+                # The graph keeps its example as the memory for all later clips, so it gets a copy. A custom
+                # network may leave parameters unused.
                 graphs[shape] = torch.cuda.make_graphed_callables(
                     _EagerPass(self), (clips.clone(),), allow_unused_input=True
                 )
@@ -129,6 +131,7 @@ def warm_up(step: TrainStep, shapes: Sequence[StepShape], task: Task, progress: 
             # would compile again.
             size = (shape.clips, shape.frames, shape.crop, shape.crop, 3)
             clips = torch.zeros(size, dtype=torch.uint8, device=device).permute(0, 4, 1, 2, 3)
+            # With flips, whose operators then have their memory and kernels before the first step too.
             flipped = torch.arange(shape.clips, device=device) % 2 == 0
             batch = Batch(clips, task.no_labels(shape.clips, device), (), flipped=flipped)
             with explaining_memory(f"before the first step, {shape}"):
@@ -142,13 +145,11 @@ def warm_up(step: TrainStep, shapes: Sequence[StepShape], task: Task, progress: 
 def settle_buckets(
     step: TrainStep, shapes: Sequence[StepShape], task: Task, processes: Processes, clock: Clock
 ) -> None:
-    """Let DDP choose how it groups gradients before the first step, so that all steps add them in one order.
-
-    DDP groups them anew after its first backward pass. With three processes or more, gloo's order of a sum depends
-    on the place in the group. So the first step after a resume would differ in its last bits from the same step of
-    a run that was not interrupted. (Measured with torch 2.15: 11 of 14 tensors with three processes, 14 of 14 with
-    four, none with two.)
-    """
+    """Let DDP choose how it groups gradients before the first step, so that all steps add them in one order."""
+    # DDP groups them anew after its first backward pass. With three processes or more, gloo's order of a sum
+    # depends on the place in the group. So the first step after a resume would differ in its last bits from the
+    # same step of a run that was not interrupted. (Measured with torch 2.15: 11 of 14 tensors with three
+    # processes, 14 of 14 with four, none with two.)
     if processes.count > 2:
         with clock.measure("train"), clock.measure("shape_warmup"):
             warm_up(step, shapes, task, progress=False)

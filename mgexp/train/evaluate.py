@@ -116,6 +116,7 @@ class Scores:
     def add(self, logits: Tensor, videos: Tensor, labels: Tensor) -> None:
         """Add the logits (N, classes) and labels (N, ...) of N views of ``videos`` (N,)."""
         self.task.add_scores(self.sums, videos, self.task.scores(logits.float()))
+        # Views of one video have one label, so it does not matter which of them writes last.
         self.labels[videos] = labels
         views = logits.new_tensor(len(labels))
         self.loss += torch.stack([self.task.loss(logits, labels) * views, views])
@@ -141,17 +142,13 @@ def score_views(
     scores: Scores,
     normalizer: Normalizer,
 ) -> dict[int, str]:
-    """Add the views of ``batches`` to ``scores``.
-
-    Return the reason for each video that cannot be decoded, by its index. After the first such
-    video no more views are scored. The remaining batches are still read, so that one message can
-    list all broken videos.
-    """
+    """Add the views of ``batches`` to ``scores``. Return why videos cannot be decoded, by their index."""
     model.eval()
     device = normalizer.device
     errors: dict[int, str] = {}
     for batch in batches:
         errors.update(batch.errors)
+        # Nothing is scored after a broken video, but the other batches are read, so that one message lists all.
         if errors:
             continue
         # There is no autocast here: the weights are fp32 in every precision, and so are clips. In a run in tf32,
@@ -211,13 +208,14 @@ class Evaluator:
             batches = self.stop.watch(protocol.batches())
             with leaving_together(self.processes, self.normalizer.device):
                 errors = score_views(model, batches, scores, self.normalizer)
+            # A collective: processes without an error take part, and then raise the same one.
             check_decoded(dist.merge(self.processes, errors))
             evaluation = scores.reduce(self.processes)
         # All processes have the same loss, so all of them stop here.
         if not math.isfinite(evaluation.loss):
             raise TrainingError(
-                f"the evaluation after step {state.step} has the loss {evaluation.loss}, and is not recorded. The "
-                f"weights or the statistics of batch norm are too large; {CALMER}"
+                f"the evaluation after step {state.step} has the loss {evaluation.loss}, and is not recorded: "
+                f"weights or statistics are too large; {CALMER}"
             )
         if self.processes.is_main:
             self._record(evaluation, state, protocol)
@@ -228,6 +226,7 @@ class Evaluator:
         model = self.ready_model(state)
         if self.processes.is_main:
             LOGGER.info("final evaluation: %s", protocol)
+            # Before the scores, which may take hours: whoever waits for them can use the weights.
             save_torch(self.run_dir.model, model.state_dict())
         evaluation = self.evaluate(model, state, protocol)
         # A table of confusions needs exactly one label for each video.

@@ -1,7 +1,4 @@
-"""Explain faults of the machine in one message.
-
-The faults are: memory runs out, a disk is full, a worker process of the loader dies.
-"""
+"""Explain faults of the machine: memory runs out, a disk is full, a worker of the loader dies."""
 
 from __future__ import annotations
 
@@ -91,9 +88,9 @@ def explaining_faults(run_dir: RunDir) -> Iterator[None]:
         if text is None:
             raise
         steps = run_dir.checkpoint_steps()
-        goes_on = "If you start the run again, it begins at step 0: there is no checkpoint yet"
+        goes_on = "The next start begins at step 0: there is no checkpoint yet"
         if steps:
-            goes_on = f"If you start the run again, it continues after step {steps[-1]}, its last checkpoint"
+            goes_on = f"The next start continues after step {steps[-1]}, the last checkpoint"
         raise TrainingError(f"{text}. {goes_on}") from error
 
 

@@ -140,6 +140,8 @@ def _opened_folder(job: Job, explained: Explained) -> Iterator[Choice | None]:
     changes = resume.check_folder(run_dir, config, videos, job.override)
     with run_dir.locked():
         is_complete = run_dir.result_json.exists()
+        # The others wait for this answer. If a check above has failed, they report that failure in place of a
+        # lost connection: see failure.py.
         dist.any_true(processes, (is_complete,), job.device)
         if is_complete:
             yield None
@@ -154,6 +156,7 @@ def _opened_folder(job: Job, explained: Explained) -> Iterator[Choice | None]:
             changes += resume.schedule_problems(choice.checkpoint, fingerprint, job.override)
 
         # The log is the outermost block, so it records an error after the others have explained it.
+        # A fault of this machine is explained first, so that the other processes get the explanation too.
         with logging_to(run_dir.log_txt), explained(), explaining_faults(run_dir):
             resume.set_aside(run_dir, choice)
             resume.mend_records(run_dir)
@@ -168,6 +171,7 @@ def _train(
     cfg, run_dir, device = job.cfg, job.run_dir, job.device
     inputs, processes = job.inputs, job.processes
     schedule, clock = inputs.schedule, Clock()
+    # Imports and checks took time too, before there was a clock.
     clock.add("program", seconds_since_process_start())
     with stop.listening(), clock.measure("program"), ExitStack() as opened:
         # Until the first step there is nothing to save, so a signal may end the process at once.
@@ -180,6 +184,7 @@ def _train(
             model = dist.shared(processes, state.model, in_bf16=cfg.TRAIN.BF16_ALLREDUCE)
             weights = inputs.class_weights() if cfg.SOLVER.CLASS_WEIGHTS == "loss" else None
             step = build_step(cfg, model, state, task, normalizer, precision, weights)
+            # After DDP and the optimizer took hold of the parameters: loading copies into the same tensors.
             resume.take_over(run_dir, state, choice, processes)
             # The check follows ``take_over``, so that it sees the weights of the first step.
             shapes = [*step_counts(schedule)]
@@ -203,7 +208,10 @@ def _train(
                 config, videos = to_yaml(cfg), inputs.fingerprint()
                 resume.write_folder(run_dir, config, videos, schedule, choice.changes, job.given)
                 resume.write_initial(run_dir, job.initial, cfg.TRAIN.INIT_WEIGHTS)
-                _begin_records(job, state.step, trackers)
+                # Steps after the checkpoint will be done again, so their records go.
+                trackers.start(state.step)
+                resume.cut_records(run_dir, state.step)
+                _log_start(job, state.step)
         try:
             if _goes_on_after_start(loop, job) and not _run_loop(job, stop, loop, trackers):
                 raise Interrupted(stop.signal_name or "a signal to another process")
@@ -340,13 +348,8 @@ def build_trackers(cfg: Config, experiment: str, run_dir: RunDir, is_main: bool)
     return Trackers(trackers)
 
 
-def _begin_records(job: Job, first_step: int, trackers: Trackers) -> None:
-    """Drop the records of the steps that will be done again, and log what runs.
-
-    Only rank 0 calls this.
-    """
-    trackers.start(first_step)
-    resume.cut_records(job.run_dir, first_step)
+def _log_start(job: Job, first_step: int) -> None:
+    """Log what runs and on what, and write the names of the classes. Only rank 0 calls this."""
     schedule = job.inputs.schedule
     LOGGER.info("%s → %s\n%s", job.experiment, job.run_dir.root, schedule_table(schedule))
     if job.cfg.DATA.NUM_FOLDS:

@@ -54,6 +54,7 @@ def milestones(schedule: Schedule, num_evaluations: int) -> tuple[int, ...]:
         bisect.bisect_left(steps, total * i / num_evaluations, key=schedule.cost_before)
         for i in range(1, num_evaluations)
     ]
+    # In a short training several milestones fall on one step, and coarse steps may leave none before the first.
     return tuple(sorted({step for step in chosen if step > 0} | {schedule.total_steps}))
 
 
@@ -94,6 +95,7 @@ class Loop:
         self._saved_step = self.state.step
         self.others.start()
         for step in range(self.state.step, self.schedule.total_steps):
+            # Only this block is training. Saving and evaluation come after it, off the clock.
             with self.state.clock.measure("train"):
                 batch, waited = self._take(source, pending)
                 if batch is not None:
@@ -137,11 +139,9 @@ class Loop:
             return None, 0.0
 
     def _wait(self) -> AbstractContextManager[None]:
-        """Return the context of a wait for clips, which a signal ends in a run of one process.
-
-        In a larger run the other processes would begin the step and wait there for this one, so it stops at the
-        next settlement instead.
-        """
+        """Return the context of a wait for clips, which a signal ends in a run of one process."""
+        # In a larger run the other processes would begin the step and wait there for this one, so it stops at the
+        # next settlement instead.
         return self.stop.at_once() if self.processes.count == 1 else nullcontext()
 
     def _step(
@@ -153,9 +153,10 @@ class Loop:
         pending: PendingSteps,
     ) -> None:
         """Start one step on the device, and fetch the clips of the next step while the device computes."""
+        # Before the check, so that the log names the videos that failed where an empty batch ends the run.
         self.loaded.note(batch)
         check_clips(batch)
-        set_rates(self.state.optimizer, plan.lr, plan.decay_factor)
+        set_rates(self.state.optimizer, plan.lr, plan.weight_decay_factor)
         seed_step(self.seed, plan.step)
         first_clip = self.processes.rank * plan.clips // self.processes.count
         draws = Draws(self.seed, plan.step, first_clip)
@@ -164,6 +165,7 @@ class Loop:
             loss = self.train_step(batch, plan.num_bn_groups, draws)
             if self.state.average:
                 self.state.average.update(plan.step + 1)
+        # A GPU still computes here. So the seconds from now to ``stop`` cost training only what the GPU idles.
         pending.timer.computed()
         # After a signal there are no clips ahead, and the next ``_take`` ends the run.
         with suppress(Interrupted), self._wait():
@@ -205,12 +207,14 @@ class Loop:
     def _save(self) -> None:
         # A milestone and a signal may both ask for the same step, which is then on disk already.
         if self.state.step != self._saved_step:
+            # Both go into the state, so they come before the file.
             self.loaded.share_levels()
             self.others.count()
             self.write_checkpoint()
             if self.processes.is_main:
                 self._tell_slowness()
         self.stop.should_save = False
+        # The clock starts after the writing. Else a disk that takes long would be written to all the time.
         self._saved_step, self._saved_time = self.state.step, time.perf_counter()
 
     def _tell_slowness(self) -> None:
@@ -236,7 +240,7 @@ def slow_lines(clock: Clock, num_threads: int, device_type: str) -> list[str]:
     if device_type == "cpu" and num_threads > 1 and others > MUCH_BUSY * num_threads:
         lines.append(
             f"other programs keep {others:.1f} of our cores busy, and {num_threads} threads wait for each other: "
-            "TRAIN.NUM_THREADS 1 may be several times as fast"
+            "TRAIN.NUM_THREADS 1 may be faster"
         )
     return lines
 
@@ -312,8 +316,8 @@ class PendingSteps:
         # The mean over processes is the loss of the global mini-batch. All processes get the same
         # number, so either all of them stop at it or none.
         losses = dist.mean_(self._processes, torch.stack([loss for _, _, loss in steps])).tolist()
-        timed = self.timer.read()
-        for (plan, own_wait, _), loss, (seconds, idle) in zip(steps, losses, timed, strict=True):
+        times = self.timer.read()
+        for (plan, own_wait, _), loss, (seconds, idle) in zip(steps, losses, times, strict=True):
             if not math.isfinite(loss):
                 raise TrainingError(self._not_finite(plan, loss, saved_step))
             self._losses.append(loss)
@@ -339,6 +343,6 @@ class PendingSteps:
         return (
             f"step {plan.step} (epoch {plan.epoch:.2f}, {plan.clips} clips of {plan.frames} frames x "
             f"{plan.crop}² pixels, lr {plan.lr:.4g}): the loss is {loss}; the losses before it: {recent}. {saved} "
-            "is from before that step. If you start the run again unchanged, it reaches the same loss; "
+            "is from before that step. The same start would reach the same loss; "
             f"{CALMER}"
         )

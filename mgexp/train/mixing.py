@@ -63,6 +63,7 @@ class Mixing:
     def apply(self, loss: Loss, draws: Draws, clips: Tensor, labels: Tensor) -> tuple[Tensor, Loss]:
         """Return the mixed clips (B, 3, T, S, S), and the loss of their logits. B is even."""
         own, box = self.draw(draws, clips.shape[-1])
+        # Both clips of a pair take from the other as it was, so the clips themselves must not change.
         mixed = clips.clone()
         for first, second in ((0, 1), (1, 0)):
             mine, other = mixed[first::2], clips[second::2]

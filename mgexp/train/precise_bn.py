@@ -31,7 +31,7 @@ from mgexp.multigrid.batchnorm import (
     set_num_groups,
     share_statistics,
 )
-from mgexp.multigrid.phases import num_bn_groups
+from mgexp.multigrid.phases import count_bn_groups
 from mgexp.multigrid.recipe import Recipe
 from mgexp.multigrid.sampler import ClipRequest, Stream
 from mgexp.run.log import LOGGER
@@ -70,6 +70,7 @@ def precise_requests(
 
     The clips are drawn as in training at the full shape of ``recipe``, but without the short cycle.
     """
+    # Without AUG.REPEATS, which would show fewer videos in as many batches.
     stream = Stream(num_videos, seed + SEED_OFFSET, weights=weights)
     num_batches = min(max_batches, math.ceil(num_videos / recipe.clips))
     share = recipe.clips // processes.count
@@ -95,7 +96,7 @@ def build_precise_bn(
     )
     # Each evaluation builds the loader anew, which leaves out the videos that hung meanwhile.
     arguments = (cfg, inputs.train, requests, device, inputs.opener, failures)
-    groups = num_bn_groups(schedule.recipe.clips, processes.count, cfg.MULTIGRID.BN_BASE_SIZE)
+    groups = count_bn_groups(schedule.recipe.clips, processes.count, cfg.MULTIGRID.BN_BASE_SIZE)
     first_clip = processes.rank * schedule.recipe.clips // processes.count
     return PreciseBn(
         partial(build_train_loader, *arguments),
@@ -145,7 +146,7 @@ def with_precise_bn(
             # A network may have dropout before a norm. It draws the same after a resume.
             seed_step(draws.seed, number)
             for part in split(len(batch.clips), num_groups, max_clips):
-                set_num_groups(model, part.num_bn_groups)
+                set_num_groups(model, part.num_pieces)
                 set_draws(model, replace(draws, step=number).after(part.first), part.clips)
                 own = batch.map(itemgetter(slice(part.first, part.first + part.clips)))
                 model(normalizer(own.clips, own.flipped))
@@ -183,10 +184,7 @@ class Population:
     between: Tensor = field(default_factory=partial(torch.zeros, ()))
 
     def add(self, means: Tensor, variances: Tensor) -> None:
-        """Add the (groups, C) means and biased variances of a batch.
-
-        All batches must have equally many groups.
-        """
+        """Add (groups, C) means and biased variances of a batch. All batches must have equally many groups."""
         self.num_batches += 1
         share = 1 / self.num_batches
         apart = means.mean(0) - self.mean

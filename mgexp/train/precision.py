@@ -81,9 +81,9 @@ class Precision:
 def resolve_precision(name: str, device: torch.device) -> Precision:
     """Return the precision for TRAIN.PRECISION. auto is bf16 on GPUs that compute with it, else fp32.
 
-    On a CPU auto is fp32: torch computes wrong bf16 gradients of convolutions there (measured, see
-    ``mgexp/train/precision_check.py``). Raises InputError if ``device`` cannot compute in the precision.
+    Raises InputError if ``device`` cannot compute in the precision.
     """
+    # On a CPU torch computes wrong bf16 gradients of convolutions (measured: see precision_check.py).
     if name == "auto":
         return Precision("bf16" if _has_bf16(device) else "fp32")
     precision = Precision(name)  # type: ignore[arg-type]  # the key allows no other

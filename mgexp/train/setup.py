@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from mgexp.config.check import cross_problems, stage_problems
+from mgexp.config.check import cross_problems
 from mgexp.config.keys import Config
 from mgexp.config.load import in_fold
 from mgexp.data.classes import read_text
@@ -33,7 +33,7 @@ from mgexp.models.cost import products_by_shape
 from mgexp.models.resnet import TEMPORAL
 from mgexp.models.weights import Fit, fit_weights, read_weights
 from mgexp.multigrid.batchnorm import grouped_layers
-from mgexp.multigrid.phases import num_bn_groups
+from mgexp.multigrid.phases import count_bn_groups
 from mgexp.multigrid.recipe import Multigrid, Recipe
 from mgexp.multigrid.schedule import Schedule, build_schedule, step_counts
 from mgexp.multigrid.shapes import FULL, ClipCosts, clip_sizes
@@ -187,7 +187,7 @@ def build_precise_problems(cfg: Config, num_processes: int) -> list[str]:
     if not (cfg.TRAIN.ENABLE and cfg.BN.USE_PRECISE_STATS):
         return []
     try:
-        num_bn_groups(cfg.TRAIN.BATCH_SIZE, num_processes, cfg.MULTIGRID.BN_BASE_SIZE)
+        count_bn_groups(cfg.TRAIN.BATCH_SIZE, num_processes, cfg.MULTIGRID.BN_BASE_SIZE)
     except ValueError as error:
         return [
             f"BN.USE_PRECISE_STATS = True: {in_keys(str(error))}; set it to False to do without"
@@ -205,7 +205,7 @@ def build_split_problems(cfg: Config, schedule: Schedule) -> list[str]:
     if cfg.TRAIN.COMPILE == "cuda_graphs" and 0 < max_clips < most:
         return [
             f"TRAIN.COMPILE = cuda_graphs with TRAIN.MAX_CLIPS_PER_GPU = {max_clips}: a process has up to {most} "
-            "clips in a step, and graphs cannot add up the gradients of several parts; set TRAIN.COMPILE default"
+            "clips in a step, and graphs cannot add up parts; set TRAIN.COMPILE default"
         ]
     return [*split_problems(shapes, max_clips, has_groups, is_mixed(cfg.AUG))]
 
@@ -253,10 +253,8 @@ def build_row_schedule(cfg: Config, num_videos: int, num_processes: int = 1) -> 
             build_recipe(cfg), build_multigrid(cfg), num_videos, num_processes
         )
     except ValueError as error:
-        # ``cross_problems`` says the same of the stages, and one message lists each problem once.
-        known = [*stage_problems(cfg)]
         problems = [in_keys(problem) for problem in str(error).split("; ")]
-        raise InputError(known or problems) from error
+        raise InputError(problems) from error
     raise_problems([*frame_problems(schedule, cfg.MODEL.MODEL_NAME, cfg.SLOWFAST.ALPHA)])
     return schedule
 
@@ -323,7 +321,7 @@ def build_multigrid(cfg: Config) -> Multigrid:
         fine_tuning=node.LONG_CYCLE and node.FINE_TUNING,
         random_stride=node.RANDOM_STRIDE,
         lr_scaling=node.LR_SCALING,
-        decay_scaling=node.WD_SCALING,
+        weight_decay_scaling=node.WD_SCALING,
         shape_order=node.SHAPE_ORDER,
         bn_base_size=node.BN_BASE_SIZE,
         long_cycle_per=node.LONG_CYCLE_PER,
@@ -333,6 +331,7 @@ def build_multigrid(cfg: Config) -> Multigrid:
     )
 
 
+# Counting takes seconds, and a start derives its schedule more than once.
 @lru_cache(maxsize=8)
 def build_costs(cfg: Config) -> ClipCosts | None:
     """Build what MULTIGRID.BATCH_RATIO keeps constant. None: the pixels.

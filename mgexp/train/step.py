@@ -50,10 +50,7 @@ def keep_memory(device: torch.device) -> None:
 
 
 def check_clips(batch: Batch) -> None:
-    """Raise InputError if the batch is empty.
-
-    The loader sends an empty batch if it finds no video that decodes for one of the clips.
-    """
+    """Raise InputError for an empty batch: the loader found no video that decodes for one of its clips."""
     if not len(batch.clips):
         reasons = [reason for _, reason in batch.unusable]
         raise InputError([f"many videos in a row cannot be decoded: {listed(reasons)}"])
@@ -61,42 +58,37 @@ def check_clips(batch: Batch) -> None:
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Clips [first, first + clips) of a process's mini-batch: ``num_bn_groups`` whole BN groups.
-
-    Without batch norm, the field counts the pieces that ``num_pieces`` counts, and has no effect.
-    """
+    """Clips [first, first + clips) of a process's mini-batch, in ``num_pieces`` as `count_pieces` counts them."""
 
     first: int
     clips: int
-    num_bn_groups: int
+    num_pieces: int
 
 
-def split(clips: int, num_bn_groups: int, max_clips: int) -> tuple[MicroBatch, ...]:
+def split(clips: int, num_pieces: int, max_clips: int) -> tuple[MicroBatch, ...]:
     """Cut the mini-batch of one process into as few parts of at most ``max_clips`` as possible (0: one part).
 
-    The parts differ by one BN group at most. Raises ValueError if a single group is larger than
-    ``max_clips``, or if a group spans processes.
+    The parts differ by one piece at most. Raises ValueError if a single piece is larger than
+    ``max_clips``, or if a BN group spans processes (``num_pieces`` is then negative).
     """
     # Batch norm takes its statistics over whole groups, so a cut inside a group would change the
     # result.
     if not max_clips or clips <= max_clips:
-        return (MicroBatch(0, clips, num_bn_groups),)
-    if num_bn_groups < 0:
-        raise ValueError(
-            f"{clips} clips cannot be cut: one BN group spans {-num_bn_groups} processes"
-        )
-    size = clips // num_bn_groups
+        return (MicroBatch(0, clips, num_pieces),)
+    if num_pieces < 0:
+        raise ValueError(f"{clips} clips cannot be cut: one BN group spans {-num_pieces} processes")
+    size = clips // num_pieces
     if size > max_clips:
         raise ValueError(f"{size} clips that belong together cannot be cut")
-    num_parts = math.ceil(num_bn_groups / (max_clips // size))
-    edges = [part * num_bn_groups // num_parts for part in range(num_parts + 1)]
+    num_parts = math.ceil(num_pieces / (max_clips // size))
+    edges = [part * num_pieces // num_parts for part in range(num_parts + 1)]
     return tuple(
         MicroBatch(start * size, (end - start) * size, end - start)
         for start, end in pairwise(edges)
     )
 
 
-def num_pieces(clips: int, num_bn_groups: int, has_batchnorm: bool, in_pairs: bool) -> int:
+def count_pieces(clips: int, num_bn_groups: int, has_batchnorm: bool, in_pairs: bool) -> int:
     """Count the pieces of a mini-batch that cannot be cut: BN groups, or else clips or the pairs of mixup."""
     return num_bn_groups if has_batchnorm else clips // (2 if in_pairs else 1)
 
@@ -112,7 +104,7 @@ def split_problems(
     ``in_pairs``: mixup or CutMix blend neighbours, so all parts have an even number of clips.
     """
     for shape in shapes:
-        pieces = num_pieces(shape.clips, shape.num_bn_groups, has_batchnorm, in_pairs)
+        pieces = count_pieces(shape.clips, shape.num_bn_groups, has_batchnorm, in_pairs)
         try:
             parts = split(shape.clips, pieces, max_clips)
         except ValueError as error:
@@ -148,6 +140,8 @@ class Normalizer:
         shown = clips.to(self.device, non_blocking=True)
         if flipped is not None:
             mask = flipped.to(self.device, non_blocking=True).view(-1, 1, 1, 1, 1)
+            # All clips are mirrored and some are taken: an index of the marked ones would make the CPU wait for
+            # a GPU.
             shown = torch.where(mask, shown.flip(-1), shown)
         # Rows of S·3 values in place of 3 at a time take a CPU a sixth of the time. ``to`` makes a copy of another
         # type, so the in-place steps do not change the caller's clips.
@@ -198,6 +192,8 @@ class TrainStep:
         ``draws`` belongs to the first clip of ``batch``. Raises ValueError if a BN group exceeds ``max_clips``.
         """
         loss = self.backward(batch, num_bn_groups, draws)
+        # DDP averaged the gradients during the backward pass. So all processes have one norm here, and clip
+        # alike.
         if self.max_grad_norm:
             # In fp16 the gradients are still multiplied by the loss scale, so we undo that before
             # we compare their norm.
@@ -211,6 +207,7 @@ class TrainStep:
         """Compute the gradients of a step without its update; return its loss."""
         parts = self.parts(len(batch.clips), num_bn_groups)
         self.model.train()
+        # None and not zeros: the first part writes its gradients, and need not read zeros to add to them.
         self.optimizer.zero_grad(set_to_none=True)
         with one_sample(self.model) if len(parts) > 1 else nullcontext():
             losses = [self._backward(batch, part, draws, part is parts[-1]) for part in parts]
@@ -222,7 +219,7 @@ class TrainStep:
 
     def parts(self, clips: int, num_bn_groups: int) -> tuple[MicroBatch, ...]:
         """Cut a mini-batch into the parts that go through the network one after the other."""
-        pieces = num_pieces(clips, num_bn_groups, self.has_batchnorm, self.mixing is not None)
+        pieces = count_pieces(clips, num_bn_groups, self.has_batchnorm, self.mixing is not None)
         return split(clips, pieces, self.max_clips)
 
     def part_shapes(self, shapes: Iterable[StepShape]) -> list[StepShape]:
@@ -231,7 +228,7 @@ class TrainStep:
         for shape in shapes:
             parts = self.parts(shape.clips, shape.num_bn_groups)
             cut = [
-                replace(shape, clips=part.clips, num_bn_groups=part.num_bn_groups) for part in parts
+                replace(shape, clips=part.clips, num_bn_groups=part.num_pieces) for part in parts
             ]
             shapes_of_parts |= dict.fromkeys(cut if len(cut) > 1 else [shape])
         return [*shapes_of_parts]
@@ -245,7 +242,7 @@ class TrainStep:
     # begins.
     def _backward(self, batch: Batch, part: MicroBatch, draws: Draws, is_last: bool) -> Tensor:
         """Add the gradients of one part; return its share of the batch's mean loss."""
-        set_num_groups(self.model, part.num_bn_groups)
+        set_num_groups(self.model, part.num_pieces)
         set_draws(self.model, draws.after(part.first), part.clips)
         own = batch.map(itemgetter(slice(part.first, part.first + part.clips)))
         reduction: AbstractContextManager[None] = nullcontext()
@@ -282,6 +279,7 @@ def build_step(
     smoothing, aug = cfg.MODEL.LABEL_SMOOTHING, cfg.AUG
     loss = partial(F.cross_entropy, label_smoothing=smoothing) if smoothing else task.loss
     if class_weights is not None:
+        # A class without training videos keeps the factor 0, which no clip meets.
         factors = torch.zeros(task.num_classes, device=normalizer.device)
         factors[[*class_weights]] = torch.tensor([*class_weights.values()]).to(factors)
         loss = partial(weighted_cross_entropy, factors=factors, smoothing=smoothing)
@@ -321,5 +319,6 @@ def seed_step(seed: int, step: int) -> None:
     # mgexp itself does not draw from torch's generator during training, even in dropout. A user's
     # network may. With this seed it draws the same numbers in a resumed run. We hash, because a
     # plain sum would give step 1 of seed 0 the draws of step 0 of seed 1.
+    # Seven bytes are a number below 2^63, which every version of torch takes as it is.
     digest = hashlib.blake2b(f"{seed} {step}".encode(), digest_size=7).digest()
     torch.manual_seed(int.from_bytes(digest, "little"))

@@ -1,7 +1,4 @@
-"""The task of a run: loss, scores of clips and videos, and metrics.
-
-The kind of labels determines it.
-"""
+"""The task of a run, by its kind of labels: loss, scores of clips and videos, and metrics."""
 
 from __future__ import annotations
 

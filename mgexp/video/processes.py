@@ -45,6 +45,7 @@ def map_in_processes(
     # Spawn works in the same way on every system. A fork is not safe if the caller has threads.
     context = multiprocessing.get_context("spawn")
     workers = max(1, min(num_processes, len(items)))
+    # 0: a process makes any number of items. A new one would import torch again, which takes seconds.
     pool = ProcessPool(workers, 0, start_process, (niceness,), context)
     try:
         try:

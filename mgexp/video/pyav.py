@@ -99,12 +99,14 @@ class PyavReader:
                 else:
                     picture = to_rgb(frame, part)
                 for row in rows:
+                    # A copy: the picture is a view of memory that the next frame overwrites.
                     pixels[row] = picture
         return Frames(pixels, size)
 
     def _decode(self, times: Sequence[float]) -> Iterator[tuple[Any, Rows]]:
         """Yield the frames at ``times``, each with its rows. Rows that come twice replace the first ones."""
         ticks = ticks_of(times, self._start, self._ticks_per_second)
+        # The short cut looks packets up by their times of display, which these files do not have.
         if not has_times_of_decoding(self._stream):
             with suppress(*AV_ERRORS):
                 # A short cut that fails late has already yielded some frames.

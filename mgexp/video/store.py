@@ -159,6 +159,7 @@ class StoreDir(Folder):
         same: dict[Any, Any] = {}
         copied: dict[str, CopiedVideo] = {}
         for video in self.videos():
+            # A later line replaces an earlier one, also if the video has no copies any more.
             copied.pop(video.path, None)
             sides = [(level, min(copy.height, copy.width)) for level, copy in video.levels.items()]
             if sides:

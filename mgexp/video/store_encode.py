@@ -34,7 +34,7 @@ ENCODER_RATE = Fraction(30)
 """Frames per second for the encoder, because MPEG-2 knows only a few rates. The mp4 file holds the true times."""
 
 
-Timed = tuple[Any, int]
+FrameAt = tuple[Any, int]
 """A decoded frame, and the tick from which on it is on display."""
 Write = Callable[[Any, int, int], None]
 """Encodes a decoded frame into a copy. It is on display from the first tick up to the second one."""
@@ -48,8 +48,8 @@ def encode_video(
     A variable frame rate and the unit of time stay. Raises VideoError if the video cannot be decoded to its end.
     """
     decoded = _decode_folder if source.is_dir() else _decode_file
-    with decoded(str(source)) as (timed, tick_seconds, duration), ExitStack() as stack:
-        shots = _shots(str(source), timed, round(duration / tick_seconds))
+    with decoded(str(source)) as (frames, tick_seconds, duration), ExitStack() as stack:
+        shots = _shots(str(source), frames, round(duration / tick_seconds))
         # The first frame is decoded before the copies are opened, because only it tells the size and the turn.
         first = next(shots)
         frame, _, _ = first
@@ -79,28 +79,28 @@ def encode_video(
 
 
 @contextmanager
-def _decode_file(path: str) -> Iterator[tuple[Iterator[Timed], Fraction, float]]:
+def _decode_file(path: str) -> Iterator[tuple[Iterator[FrameAt], Fraction, float]]:
     """Give the frames of a video file, the seconds of a tick, and the duration in seconds."""
     with PyavReader(path) as reader:
         duration = reader.duration_seconds
-    with all_frames(path, "cannot be copied") as (stream, frames):
+    with all_frames(path, "cannot be copied") as (stream, decoded):
         # An mp4 file counts time in ticks of 1/n second. If the time base is m/n, its unit has m ticks.
         base, (first_pts, _) = stream.time_base, stream_clock(stream)
-        timed = (
+        frames = (
             (frame, max(0, int(frame.pts - first_pts) * base.numerator))
-            for frame in frames
+            for frame in decoded
             if frame.pts is not None
         )
-        yield timed, Fraction(1, base.denominator), duration
+        yield frames, Fraction(1, base.denominator), duration
 
 
 @contextmanager
-def _decode_folder(path: str) -> Iterator[tuple[Iterator[Timed], Fraction, float]]:
+def _decode_folder(path: str) -> Iterator[tuple[Iterator[FrameAt], Fraction, float]]:
     """Give the frames of a folder of images, all of the size of the first, with one tick for each."""
     folder = FrameFolder(path)
     size = folder.image(0).shape[:2]
 
-    def timed() -> Iterator[Timed]:
+    def frames() -> Iterator[FrameAt]:
         for place in range(len(folder.images)):
             picture = folder.image(place)
             same = picture if picture.shape[:2] == size else resized(picture, size)
@@ -108,10 +108,10 @@ def _decode_folder(path: str) -> Iterator[tuple[Iterator[Timed], Fraction, float
             yield frame, place
 
     with as_video_error(path, "cannot be copied"):
-        yield timed(), 1 / Fraction(DEFAULT_FRAMES_FPS), folder.duration_seconds
+        yield frames(), 1 / Fraction(DEFAULT_FRAMES_FPS), folder.duration_seconds
 
 
-def _shots(path: str, timed: Iterable[Timed], end: int) -> Iterator[tuple[Any, int, int]]:
+def _shots(path: str, frames: Iterable[FrameAt], end: int) -> Iterator[tuple[Any, int, int]]:
     """Yield each frame with its first tick on display, and the tick at which the next frame replaces it.
 
     ``end``: the tick at which the video ends. Of several frames before the start, or with one timestamp, only the
@@ -119,7 +119,7 @@ def _shots(path: str, timed: Iterable[Timed], end: int) -> Iterator[tuple[Any, i
     if timestamps go back.
     """
     shown, since = None, 0
-    for frame, start in timed:
+    for frame, start in frames:
         if shown is not None and start < since:
             raise VideoError(path, "has timestamps that go back")
         if shown is not None and start > since:
@@ -150,6 +150,7 @@ def _open_copy(
         stream.height, stream.width = size
         stream.pix_fmt = "yuv420p"
         context = stream.codec_context
+        # Videos are encoded in as many processes as there are cores.
         context.thread_count = 1
         # These fields say which colours the numbers of a pixel mean. Without them a reader guesses, and shows
         # other colours than the source. The range is always the narrow one, because MPEG-2 has no other.
@@ -162,6 +163,8 @@ def _open_copy(
         def mux(packets: Iterable[Any]) -> None:
             for packet in packets:
                 start, end = on_display[packet.pts]
+                # Every frame is a keyframe, so frames are decoded in the order of display, and both times are
+                # one.
                 packet.pts = packet.dts = start
                 packet.time_base = tick_seconds
                 # Nothing else tells how long the last frame is displayed.

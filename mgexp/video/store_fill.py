@@ -187,6 +187,8 @@ def _copy_all(
             if before is not None and stay:
                 levels = {**before.levels, **video.levels}
                 video = replace(before if video.failure else video, levels=levels)  # noqa: PLW2901
+            # The line comes before old copies go. A kill in between leaves copies without a line, which take
+            # room, but never a line without copies.
             append_jsonl(store.manifest_jsonl, video.line())
             # The file changed, so copies that nothing replaced are of an earlier content.
             for level in before.levels.keys() - video.levels.keys() if before is not None else ():

@@ -47,8 +47,6 @@ CHARADES = "DATA.FORMAT charades MODEL.LOSS_FUNC bce_logit"
         ("DATA.TRAIN_JITTER_SCALES_RELATIVE [0.08,1.0]", "a crop of a random area needs both"),
         (f"{RELATIVE} DATA.INV_UNIFORM_SAMPLE True", "DATA.INV_UNIFORM_SAMPLE = True is not read"),
         ("TEST.FRAME_ORDER shuffled", "add TRAIN.ENABLE False"),
-        ("SOLVER.WARMUP_EPOCHS 12", "SOLVER.WARMUP_EPOCHS = 12 is not less than"),
-        ("SOLVER.STEPS [0,5,12]", "SOLVER.STEPS = [0.0, 5.0, 12.0] does not end before"),
         ("SOLVER.MOMENTUM 0", "SOLVER.NESTEROV needs SOLVER.MOMENTUM > 0"),
         (f"{CHARADES} DATA.CLASSES a.txt", "DATA.CLASSES = a.txt is not read"),
         ("DATA.FORMAT charades", "DATA.FORMAT = charades takes bce_logit"),
@@ -61,7 +59,6 @@ CHARADES = "DATA.FORMAT charades MODEL.LOSS_FUNC bce_logit"
         ("DATA.NUM_FOLDS 5 DATA.TRAIN_LIST train_{fold}.csv", "val.csv with DATA.NUM_FOLDS = 5"),
         ("DATA.FORMAT hmdb51", "must be DATA.TRAIN_LIST for hmdb51"),
         ("MULTIGRID.NOISE_SCALE 40", "MULTIGRID.NOISE_SCALE = 40.0 is not read"),
-        ("SOLVER.STEPS [0]", "MULTIGRID.LONG_CYCLE needs at least two stages"),
         ("SOLVER.TRUST_COEFFICIENT 0.02", "SOLVER.TRUST_COEFFICIENT = 0.02 is not read"),
         (
             "SOLVER.BETAS [0.9,0.99] SOLVER.OPTIMIZING_METHOD lars",
@@ -108,4 +105,4 @@ def test_their_remedies_have_no_problem(pairs):
 
 
 def test_every_problem_is_reported():
-    assert len(problems_of("SOLVER.WARMUP_EPOCHS", "20", "DATA.TRAIN_CROP_SIZE", "100")) == 2
+    assert len(problems_of("SOLVER.MOMENTUM", "0", "DATA.TRAIN_CROP_SIZE", "100")) == 2

@@ -88,6 +88,12 @@ def test_clips_that_share_statistics(name, changes, clips):
         (MVIT, "MVIT.HEAD_MUL", [[1, 2.0]]),
         (STEPWISE, "SOLVER.LRS", [1, 0.1, 0.05, 0.001]),
         (STEPWISE, "SOLVER.BASE_LR", "fast"),
+        # lists of a wrong shape
+        (NONLOCAL, "NONLOCAL.LOCATION", [[1, 3], [1, 3]]),
+        (NONLOCAL, "NONLOCAL.POOL", [[1, 2, 2]] * 4),
+        (I3D, "RESNET.SPATIAL_STRIDES", [1, 2, 2, 2]),
+        (MVIT, "MVIT.DIM_MUL", [1, 2.0]),
+        (MVIT, "MVIT.POOL_Q_STRIDE", [[1, 2, 2]]),
     ],
 )
 def test_values_without_a_counterpart_are_refused_by_name(name, key, value):

@@ -21,7 +21,7 @@ from recipes import (
     schedule,
 )
 
-from mgexp.multigrid.phases import Share, derive_phases, num_bn_groups, shape_shares
+from mgexp.multigrid.phases import Share, count_bn_groups, derive_phases, shape_shares
 from mgexp.multigrid.recipe import Multigrid
 from mgexp.multigrid.schedule import build_schedule
 from mgexp.multigrid.shapes import ClipCosts
@@ -165,10 +165,10 @@ def test_learning_rate_scales_with_the_clips_of_the_long_cycle(scaling, noise_sc
 @pytest.mark.parametrize(("scaling", "factors"), SCALINGS)
 def test_weight_decay_scales_with_the_clips_of_the_long_cycle(scaling, factors):
     """The stages of the learning rate do not change it."""
-    ours = schedule(row="long_short", decay_scaling=scaling)
-    assert [phase.decay_factor for phase in ours.phases[:8]] == pytest.approx(2 * factors)
+    ours = schedule(row="long_short", weight_decay_scaling=scaling)
+    assert [phase.weight_decay_factor for phase in ours.phases[:8]] == pytest.approx(2 * factors)
     steps = [phase.start_step for phase in ours.phases[:4]]
-    assert [ours.plan_at(step).decay_factor for step in steps] == pytest.approx(factors)
+    assert [ours.plan_at(step).weight_decay_factor for step in steps] == pytest.approx(factors)
 
 
 def test_scaling_by_the_noise_follows_the_clips_after_their_limit():
@@ -188,12 +188,12 @@ def test_scaling_by_the_noise_follows_the_clips_after_their_limit():
     ],
 )
 def test_bn_groups_hold_eight_clips(clips, processes, groups):
-    assert num_bn_groups(clips, processes, base_size=8) == groups
+    assert count_bn_groups(clips, processes, base_size=8) == groups
 
 
 @pytest.mark.parametrize(("base_size", "groups"), [(4, 4), (16, 1), (32, -2), (1, 16), (0, 1)])
 def test_bn_groups_follow_the_base_size(base_size, groups):
-    assert num_bn_groups(32, 2, base_size) == groups
+    assert count_bn_groups(32, 2, base_size) == groups
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_bn_groups_follow_the_base_size(base_size, groups):
 )
 def test_unequal_shares_or_groups_are_an_error(clips, processes, message):
     with pytest.raises(ValueError, match=message):
-        num_bn_groups(clips, processes, base_size=8)
+        count_bn_groups(clips, processes, base_size=8)
 
 
 QUARTER = ((0.5, 1.0), (1.0, 1.0))

@@ -40,7 +40,10 @@ def test_scaling_by_an_unknown_noise_is_an_error(noise_scale):
         ({"short_crops_of": "base"}, "short_crops_of = 'base' is none of full, phase"),
         ({"shape_order": "fine_to_coarse"}, "is none of coarse_to_fine, random"),
         ({"lr_scaling": "square"}, "lr_scaling = 'square' is none of linear, sqrt, noise, none"),
-        ({"decay_scaling": "noise"}, "decay_scaling = 'noise' is none of linear, sqrt, none"),
+        (
+            {"weight_decay_scaling": "noise"},
+            "weight_decay_scaling = 'noise' is none of linear, sqrt, none",
+        ),
         ({"long_factors": ()}, "long_factors is empty"),
         ({"epoch_factor": 0.0}, "epoch_factor = 0.0 is not a finite number above 0"),
         ({"epoch_factor": math.nan}, "epoch_factor = nan is not a finite number above 0"),

@@ -43,7 +43,7 @@ def by_name(model, cfg):
     """Map each parameter to its weight decay, its learning-rate factor, and whether it takes a trust ratio."""
     names = {id(value): name.removeprefix("blocks.") for name, value in model.named_parameters()}
     return {
-        names[id(value)]: (group["weight_decay"], group["lr_factor"], group["adapts"])
+        names[id(value)]: (group["weight_decay"], group["lr_scale"], group["adapts"])
         for group in build_groups(cfg, model)
         for value in group["params"]
     }
@@ -313,7 +313,7 @@ def test_a_row_with_layer_decay_has_a_group_for_each_layer(tmp_path):
     model = build_model(cfg)
     rates = {}
     for group in build_groups(cfg, model):
-        rates |= {id(one): group["lr_factor"] for one in group["params"]}
+        rates |= {id(one): group["lr_scale"] for one in group["params"]}
     found = {name: rates[id(one)] for name, one in model.named_parameters()}
     assert found["positions"] == found["patches.bias"] == 0.5**4  # three blocks and the head follow
     assert [found[f"blocks.{number}.mlp.0.weight"] for number in range(3)] == [0.125, 0.25, 0.5]

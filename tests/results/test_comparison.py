@@ -148,4 +148,4 @@ def test_names_of_classes_must_be_enough():
 
 def test_seconds_are_those_of_the_machine_of_most_runs():
     runs = {seed: result("q/long", seed, device=name) for seed, name in enumerate("ABA")}
-    assert [run.seed for run in Comparison((Row("long", runs),)).timed.runs] == [0, 2]
+    assert [run.seed for run in Comparison((Row("long", runs),)).in_usual_setting.runs] == [0, 2]

@@ -44,7 +44,7 @@ def test_the_seconds_of_a_run_that_went_on_elsewhere_compare_with_no_other(tmp_p
     row = comparison.row("long")
     assert row.runs[1].environment["threads"] == "2, then 16"
     pair = comparison.pair(row)
-    assert (pair.seeds, pair.timed.seeds, pair.speed_up) == ((1,), (), None)
+    assert (pair.seeds, pair.timed_alike.seeds, pair.speed_up) == ((1,), (), None)
 
 
 # --- runs.jsonl
@@ -92,7 +92,7 @@ def test_the_seconds_of_busy_runs_do_not_count(tmp_path):
         write_stored(folder / "runs.jsonl", Comparison(rows))
     for found in (of_folders, load_comparison(tmp_path)):
         assert found.row("baseline").runs[0].is_busy
-        assert [*found.timed.baseline.runs] == [1]
+        assert [*found.in_usual_setting.baseline.runs] == [1]
         assert not found.row("as_long").runs[0].is_timed
 
 

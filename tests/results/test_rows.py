@@ -176,4 +176,4 @@ def test_the_seconds_of_busy_and_early_runs_and_of_other_threads_are_not_compare
     page = read_page(experiments)
     pair = page.against_baseline(page.experiments["a/long"])
     assert pair.seeds == (0, 1, 2, 3)
-    assert pair.timed.seeds == (1,)
+    assert pair.timed_alike.seeds == (1,)

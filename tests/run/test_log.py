@@ -43,7 +43,7 @@ def test_the_log_line_gives_means_since_the_last(tmp_path, caplog):
     (text,) = caplog.messages
     # 0.4 s a step, 0.4 of 0.8 s waiting, 32 clips in 0.8 s, 10 steps left of the 0.5 s that the
     # second step took; the first step of the shape does not count
-    assert text.endswith("400 ms  50% waiting  40 clips/s  ETA 00:05")
+    assert text.endswith("400 ms  50% waiting  40 clips/s  training ETA 00:05")
 
 
 def test_the_log_goes_to_the_file_and_to_standard_error(tmp_path, capsys):

@@ -10,7 +10,7 @@ from mgexp import dist
 from mgexp.data.batches import Batch
 from mgexp.models.build import build_model
 from mgexp.models.layers import Draws
-from mgexp.multigrid.phases import num_bn_groups
+from mgexp.multigrid.phases import count_bn_groups
 from mgexp.multigrid.sampler import StepSampler
 from mgexp.optim.build import build_optimizer
 from mgexp.run.clock import Clock
@@ -94,7 +94,7 @@ class Training:
         requests = precise_requests(
             self.schedule.recipe, self.schedule.num_videos, SEED, 3, self.processes
         )
-        groups = num_bn_groups(self.schedule.recipe.clips, self.processes.count, base)
+        groups = count_bn_groups(self.schedule.recipe.clips, self.processes.count, base)
         model = copy.deepcopy(self.state.model)
         found = with_precise_bn(model, map(batch_of, requests), groups, self.normalizer)
         state = found.state_dict().items()

@@ -45,6 +45,9 @@ NO_STEP = {"SOLVER.MAX_EPOCH": 0.001, "SOLVER.STEPS": [0], "SOLVER.WARMUP_EPOCHS
         ({**OFF, **NO_STEP, "MULTIGRID.FINE_TUNING": False}, "at least one step of 4 clips"),
         # Twelve clips, at the shape that takes twice as many, do not make groups of eight.
         ({"TRAIN.BATCH_SIZE": 6, "MULTIGRID.BN_BASE_SIZE": 8}, "TRAIN.BATCH_SIZE = 6 becomes 12 "),
+        ({"SOLVER.STEPS": [0, 5000]}, "SOLVER.STEPS and then SOLVER.MAX_EPOCH must increase"),
+        ({"SOLVER.STEPS": [0]}, "MULTIGRID.FINE_TUNING needs at least two stages"),
+        ({"SOLVER.WARMUP_EPOCHS": 5000}, "SOLVER.WARMUP_EPOCHS = 5000 is not less than"),
     ],
 )
 def test_a_recipe_that_makes_no_schedule_is_one_problem(changes, said, tmp_path):

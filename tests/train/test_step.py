@@ -18,7 +18,7 @@ from mgexp.train.step import (
     MicroBatch,
     Normalizer,
     TrainStep,
-    num_pieces,
+    count_pieces,
     seed_step,
     split,
     split_problems,
@@ -254,7 +254,7 @@ def test_without_batch_norm_a_mini_batch_is_cut_anywhere_but_in_pairs():
     assert len([*split_problems([shape], 5)]) == 1
     assert [*split_problems([shape], 5, has_batchnorm=False)] == []
     assert [*split_problems([shape], 5, has_batchnorm=False, in_pairs=True)] == []
-    assert num_pieces(12, 1, has_batchnorm=False, in_pairs=True) == 6
-    assert num_pieces(12, 3, has_batchnorm=True, in_pairs=True) == 3
+    assert count_pieces(12, 1, has_batchnorm=False, in_pairs=True) == 6
+    assert count_pieces(12, 3, has_batchnorm=True, in_pairs=True) == 3
     (problem,) = split_problems([shape], 1, has_batchnorm=False, in_pairs=True)
     assert "too few for 12x8x32²" in problem
