@@ -62,11 +62,6 @@ def test_an_end_has_its_code_and_no_traceback(error, code, said, capsys, monkeyp
     assert "Traceback" not in message
 
 
-def test_a_tool_gets_its_arguments_and_gives_its_code(monkeypatch):
-    monkeypatch.setattr("sys.argv", ["tools/plan.py", "--json"])
-    assert run_tool(lambda arguments: 3 if arguments == ["--json"] else 1) == 3
-
-
 def test_output_that_nobody_reads_gives_no_traceback():
     code = "import sys; from mgexp.options import run_tool; sys.exit(run_tool(lambda _: print('x' * 99999) or 0))"
     command = [sys.executable, "-c", code]

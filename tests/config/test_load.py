@@ -7,7 +7,7 @@ from tiny import EXPERIMENTS
 
 from mgexp.config.check import differing_keys
 from mgexp.config.keys import BY_NAME, KEYS
-from mgexp.config.load import config_of, experiment_name, flatten, load_config, read_config
+from mgexp.config.load import experiment_name, flatten, load_config, read_config
 from mgexp.errors import InputError
 
 
@@ -243,11 +243,6 @@ def test_configuration_cannot_be_edited(empty):
         cfg.ROW = "other"
     with pytest.raises(AttributeError):
         cfg.SOLVER.BASE_LR = 1.0
-
-
-def test_config_of_and_flatten_are_inverse(empty):
-    flat = dict(flatten(load_config(empty)))
-    assert dict(flatten(config_of(flat))) == flat
 
 
 @pytest.mark.parametrize(

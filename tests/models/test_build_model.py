@@ -188,12 +188,6 @@ def test_no_shape_of_a_released_configuration_is_a_problem(name, depth):
     assert build_problems(cfg, build_row_schedule(cfg, 10**6).sizes) == []
 
 
-def test_a_shape_that_a_model_cannot_take_is_a_problem():
-    cfg = load_config(ROW, f"{MODELS['I3D']} {SMALL}".split())
-    (problem,) = build_problems(cfg, [(1, 32), (2, 32)])
-    assert problem.startswith("I3D cannot take clips of 1 frames of 32 x 32 pixels: ")
-
-
 def test_a_model_that_does_not_exist_is_a_problem():
     cfg = load_config(ROW, [*MODELS["I3D"].split(), "NONLOCAL.LOCATION", "[[],[7],[],[]]"])
     (problem,) = build_problems(cfg, [])

@@ -10,7 +10,6 @@ from torch import nn
 from mgexp.errors import InputError
 from mgexp.models.build import build_model
 from mgexp.models.cost import macs_by_shape, train_flops
-from mgexp.run.clock import Clock
 from mgexp.run.log import LOGGER
 from mgexp.train.result import flops_counter, judge
 from mgexp.train.setup import build_row_schedule
@@ -29,15 +28,6 @@ from mgexp.train.setup import build_row_schedule
 )
 def test_every_expectation_must_hold(expected, verdict):
     assert judge({"top1": 75.0, "top5": 92.0}, expected) == verdict
-
-
-def test_steady_seconds_leave_out_the_first_use_of_shapes():
-    clock = Clock(now=lambda: 0.0)
-    clock.add("train", 100.0)
-    clock.add("shape_warmup", 7.0)
-    found = clock.record()
-    assert (found["train"], found["steady"], found["shape_warmup"]) == (100.0, 93.0, 7.0)
-    assert found["evaluate"] == 0.0
 
 
 class Untraceable(nn.Module):
