@@ -1,7 +1,5 @@
 """Problems of options: by hand."""
 
-from __future__ import annotations
-
 import argparse
 import errno
 import subprocess

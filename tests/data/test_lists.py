@@ -1,7 +1,5 @@
 """The videos that a configuration or plain lists name, those in a quarantine, and all problems at once."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Caffe2's names of PySlowFast's tensors, by the rules that it published, to make files of the legacy format."""
 
-from __future__ import annotations
-
 import re
 
 ENDS = {"running_mean": "rm", "running_var": "riv", "bias": "b"}

@@ -1,7 +1,5 @@
 """Small networks that several tests build."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from mgexp.models.vit import VideoTransformer

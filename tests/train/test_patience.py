@@ -33,7 +33,8 @@ def test_evaluations_behind_the_best_are_counted(tmp_path, scores, patience, is_
 
 def test_a_run_ends_early_and_a_second_start_goes_on_from_there(tiny_data, tmp_path, monkeypatch):
     """As if no evaluation were better than the first."""
-    keys = {"TRAIN.PATIENCE": 1, "TRAIN.NUM_EVALUATIONS": 6, "SOLVER.BASE_LR": 1e-9}
+    keys = {"MULTIGRID.LONG_CYCLE": False, "MULTIGRID.SHORT_CYCLE": False, "SOLVER.STEPS": [0]}
+    keys |= {"TRAIN.PATIENCE": 1, "TRAIN.NUM_EVALUATIONS": 4, "SOLVER.MAX_EPOCH": 1}
     cfg = write_config(tmp_path / "tiny.yaml", {**data_keys(tiny_data), **keys})
 
     def is_out_of_patience(run_dir, patience):
