@@ -5,6 +5,7 @@ import re
 import pytest
 import torch
 from fill import TRANSFORMERS, filled, sine_clip
+from networks import clips
 from torchvision.models import video
 
 from mgexp.config.load import config_of
@@ -35,11 +36,6 @@ def small_with_positions():
         if "rel_pos" in name:
             torch.nn.init.normal_(parameter, generator=torch.Generator().manual_seed(0))
     return model
-
-
-def clips(shape, num=2):
-    frames, crop = shape
-    return torch.randn(num, 3, frames, crop, crop, generator=torch.Generator().manual_seed(1))
 
 
 def test_at_the_full_shape_it_is_torchvisions_mvit_v2_s_bit_for_bit(monkeypatch):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from networks import video_transformer
+from networks import clips, video_transformer
 from torch import nn
 
 from mgexp.models.layers import Draws, set_draws
@@ -18,11 +18,6 @@ def network(**changes):
     model = video_transformer(**{"width": 48, "num_heads": 4, "full": FULL, **changes})
     init_transformer(model, 0.1)
     return model.eval()
-
-
-def clips(shape, num=2):
-    frames, crop = shape
-    return torch.randn(num, 3, frames, crop, crop, generator=torch.Generator().manual_seed(1))
 
 
 def test_at_the_full_shape_it_is_torchs_encoder_behind_tubelets():
