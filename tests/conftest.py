@@ -1,7 +1,5 @@
 """Slow tests run with --slow only, those of Slurm with --slurm; torch takes one thread, as two cores are few."""
 
-from __future__ import annotations
-
 import copy
 import signal
 from collections.abc import Callable, Iterator

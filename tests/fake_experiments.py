@@ -1,7 +1,5 @@
 """Folders experiments/ with rows and results chosen by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

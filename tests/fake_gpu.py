@@ -4,8 +4,6 @@ Code for a GPU runs on it and computes nothing. So a test sees on which device e
 whose inputs lie on two devices is an error, as on a real GPU. What waits for the GPU is recorded in ``calls``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 

@@ -1,7 +1,5 @@
 """Run folders as a finished training leaves them, with numbers chosen by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import yaml

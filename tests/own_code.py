@@ -1,7 +1,5 @@
 """A fixture for tests that import files of a user: afterwards nothing is registered any more."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

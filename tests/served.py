@@ -1,7 +1,5 @@
 """A web server of a folder on this machine, and a handler that reads test:// from a folder."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial

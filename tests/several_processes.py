@@ -1,7 +1,5 @@
 """Functions that are called in several processes, which meet over gloo."""
 
-from __future__ import annotations
-
 import os
 import socket
 from pathlib import Path

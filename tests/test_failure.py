@@ -1,7 +1,5 @@
 """Every process reports the first failure of a run."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

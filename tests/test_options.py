@@ -1,7 +1,5 @@
 """Problems of options: by hand."""
 
-from __future__ import annotations
-
 import argparse
 import errno
 import subprocess
@@ -60,11 +58,6 @@ def test_an_end_has_its_code_and_no_traceback(error, code, said, capsys, monkeyp
     message = capsys.readouterr().err
     assert message.startswith("plan.py: ") and said in message
     assert "Traceback" not in message
-
-
-def test_a_tool_gets_its_arguments_and_gives_its_code(monkeypatch):
-    monkeypatch.setattr("sys.argv", ["tools/plan.py", "--json"])
-    assert run_tool(lambda arguments: 3 if arguments == ["--json"] else 1) == 3
 
 
 def test_output_that_nobody_reads_gives_no_traceback():

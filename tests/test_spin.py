@@ -1,7 +1,5 @@
 """How long torch's threads spin: set before torch is imported, unless the user has said how threads wait."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A data set of small videos and a recipe that trains on it in seconds: for tests of whole runs."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from collections.abc import Iterator, Mapping, Sequence

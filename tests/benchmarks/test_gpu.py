@@ -1,7 +1,5 @@
 """gpu.sh: pieces that are done or failed, and the page. The pieces here take no time."""
 
-from __future__ import annotations
-
 import sys
 
 import gpu

@@ -1,7 +1,5 @@
 """study.yaml: what it means, in which order its tasks come, and the YAMLs of shorter baselines."""
 
-from __future__ import annotations
-
 import pytest
 import yaml
 from tiny import EXPERIMENTS, tiny_config, write_config

@@ -1,7 +1,5 @@
 """The released configurations of PySlowFast, from tests/golden/pyslowfast_configs.json."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

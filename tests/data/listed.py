@@ -1,7 +1,5 @@
 """Small data sets in official formats, written by the tests of the readers."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

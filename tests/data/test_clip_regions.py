@@ -60,24 +60,19 @@ def test_the_inverse_of_the_short_side_is_uniform_where_asked():
 
 # A source of 256 x 340 and its copies: half as large, and 160 x 212 (0.625 and 0.6235 times).
 @pytest.mark.parametrize(
-    ("copy_size", "expected"),
+    ("region", "copy_size", "expected"),
     [
-        ((256, 340), Region(29, 9, 211, 211)),
-        ((128, 170), Region(14, 4, 106, 106)),
-        ((160, 212), Region(18, 6, 132, 131)),
+        (Region(29, 9, 211, 211), (256, 340), Region(29, 9, 211, 211)),
+        (Region(29, 9, 211, 211), (128, 170), Region(14, 4, 106, 106)),
+        (Region(29, 9, 211, 211), (160, 212), Region(18, 6, 132, 131)),
+        # The last row and column stay inside.
+        (Region(45, 129, 211, 211), (64, 84), Region(11, 32, 53, 52)),
+        # Row 250 of 256 is row 3.9 of 4. Less than a pixel is a pixel.
+        (Region(250, 330, 3, 4), (4, 5), Region(3, 4, 1, 1)),
     ],
 )
-def test_a_region_shows_the_same_part_of_a_copy(copy_size, expected):
-    assert Region(29, 9, 211, 211).on((256, 340), copy_size) == expected
-
-
-def test_the_last_row_and_column_stay_inside_a_copy():
-    assert Region(45, 129, 211, 211).on((256, 340), (64, 84)) == Region(11, 32, 53, 52)
-
-
-def test_a_region_of_less_than_a_pixel_has_a_pixel_of_the_copy():
-    """Row 250 of 256 is row 3.9 of 4."""
-    assert Region(250, 330, 3, 4).on((256, 340), (4, 5)) == Region(3, 4, 1, 1)
+def test_a_region_shows_the_same_part_of_a_copy(region, copy_size, expected):
+    assert region.on((256, 340), copy_size) == expected
 
 
 def test_relative_crops_are_distributed_as_those_of_torchvision():

@@ -1,22 +1,17 @@
 """Training clips: what is drawn, from what, in which memory, and their batches."""
 
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from fractions import Fraction
+from dataclasses import replace
 
-import av
 import numpy as np
 import pytest
 import torch
-from fakes import FakeReader, FakeRequest, fake_frames, opener_of, training_clips_of
-from torch.utils.data import DataLoader
+from fakes import FakeReader, FakeRequest, Pinned, fake_frames, opener_of, training_clips_of
 
 from mgexp.data import clips as module
 from mgexp.data.batches import Batch, collate
 from mgexp.data.clips import Clip
 from mgexp.data.records import VideoRecord
 from mgexp.errors import InputError
-from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import Region, VideoError
 
 
@@ -193,56 +188,6 @@ def test_a_batch_is_channels_last_without_a_copy_of_the_stack():
     assert batch.labels.tolist() == [100, 100, 100]
 
 
-@pytest.fixture(scope="module")
-def real_records(tmp_path_factory):
-    """Four videos of 1 s, 24 fps, 64 x 48: the grey level is 10 times the number of the frame."""
-    folder = tmp_path_factory.mktemp("videos")
-    return [
-        VideoRecord(_write_video(folder / f"{index}.mp4", num_frames=24), index)
-        for index in range(4)
-    ]
-
-
-def _write_video(path, num_frames):
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("libx264", rate=24, options={"crf": "10"})
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
-        for number in range(num_frames):
-            pixels = np.full((48, 64, 3), 10 * number, dtype=np.uint8)
-            frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
-            frame.pts, frame.time_base = number, Fraction(1, 24)
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode())
-    return str(path)
-
-
-def _batches(records, num_workers):
-    clips = training_clips_of(records, PyavReader, target_fps=24, jitter=(32, 40), flip=True)
-    requests = [
-        [FakeRequest(p % 4, 4, crop, (2, 4), (1, p)) for p in positions]
-        for crop, positions in [(16, range(4)), (32, range(4, 6))]
-    ]
-    loader = DataLoader(clips, batch_sampler=requests, collate_fn=collate, num_workers=num_workers)
-    return list(loader)
-
-
-def test_clips_of_real_files_show_the_drawn_frames(real_records):
-    clips, _ = _batches(real_records, num_workers=0)
-    grey = clips.clips.float().mean(dim=(1, 3, 4))
-    strides = grey.diff(dim=1) / 10
-    assert torch.allclose(strides, strides.round(), atol=0.25)
-    assert set(strides.round().unique().tolist()) <= {2, 3, 4}
-
-
-def test_workers_change_nothing(real_records):
-    alone, shared = _batches(real_records, 0), _batches(real_records, 2)
-    assert [batch.clips.shape for batch in shared] == [(4, 3, 4, 16, 16), (2, 3, 4, 32, 32)]
-    for one, other in zip(alone, shared, strict=True):
-        assert torch.equal(one.clips, other.clips)
-        assert torch.equal(one.labels, other.labels)
-        assert other.clips.is_contiguous(memory_format=torch.channels_last_3d)
-
-
 # Draws are what they were before clip stores came: a table made by the code of that time.
 
 # (inverse uniform, stride range, seed, first and last time, region, flipped) of 8 frames at a crop of 112,
@@ -261,15 +206,6 @@ TABLE = [
     (True, None, (0, 0), (0.796202109, 9.661870701), (52, 166, 163, 163), False),
     (True, None, (7, 123456), (0.685663349, 9.091919931), (1, 108, 211, 211), True),
 ]
-
-
-@dataclass(frozen=True)
-class Request:
-    stride_range: tuple[int, int] | None
-    seed: tuple[int, int]
-    index: int = 0
-    frames: int = 8
-    crop: int = 112
 
 
 class Recorder:
@@ -295,14 +231,10 @@ def test_draws_are_what_they_were(row, monkeypatch):
     def finish(frames, crop, augment, seed):
         return torch.arange(crop).reshape(1, 1, crop, 1)
 
-    @contextmanager
-    def opener(path):
-        yield reader
-
     monkeypatch.setattr(module, "finish", finish)
     sizes = {"jitter": (256, 320), "full_crop": 224, "inverse_uniform": inverse_uniform}
-    clips = training_clips_of([VideoRecord("a.mp4", 0)], opener, flip=True, **sizes)
-    clip = clips[Request(stride_range, seed)]
+    clips = training_clips_of([VideoRecord("a.mp4", 0)], opener_of(reader), flip=True, **sizes)
+    clip = clips[FakeRequest(0, 8, 112, stride_range, seed)]
     assert reader.times == pytest.approx(times, abs=1e-8)
     assert reader.region == Region(*corner)
     assert clip.flipped == flipped
@@ -321,17 +253,10 @@ def test_a_batch_names_all_unusable_videos_in_order():
     assert collate(clips).unusable == ((1, "short"), (4, "empty"), (2, "gone"))
 
 
-class _Pinned(torch.Tensor):
-    """Stands in for page-locked memory, which needs an accelerator."""
-
-    def pin_memory(self):
-        return "pinned " + str(self.dtype)
-
-
 def test_pinning_pins_all_tensors_and_keeps_the_rest():
-    clips = torch.zeros(1, dtype=torch.uint8).as_subclass(_Pinned)
-    labels = torch.zeros(1, dtype=torch.int64).as_subclass(_Pinned)
-    flipped = torch.zeros(1, dtype=torch.bool).as_subclass(_Pinned)
+    clips = torch.zeros(1, dtype=torch.uint8).as_subclass(Pinned)
+    labels = torch.zeros(1, dtype=torch.int64).as_subclass(Pinned)
+    flipped = torch.zeros(1, dtype=torch.bool).as_subclass(Pinned)
     pinned = Batch(clips, labels, ((1, "short"),), {"160": 1}, flipped).pin_memory()
     names = [f"pinned torch.{name}" for name in ("uint8", "int64", "bool")]
     assert pinned == Batch(*names[:2], ((1, "short"),), {"160": 1}, names[2])

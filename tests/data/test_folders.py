@@ -7,7 +7,7 @@ from listed import assert_at, names_and_labels, the_problem_of, write_videos
 from tiny import refuse_to_list
 
 from mgexp.config.keys import DataKeys
-from mgexp.data.formats import class_folders, read_folders
+from mgexp.data.formats import read_folders
 from mgexp.data.lists import videos_root
 
 CLASSES = {"my walk": 0, "run": 1}
@@ -28,10 +28,6 @@ def test_a_folder_of_images_is_a_video(folder):
     write_videos(folder, "run/clip/img_1.JPG", "run/clip/img_2.JPG")
     wanted = [("run/a.mp4", 1), ("run/b.AVI", 1), ("run/clip", 1)]
     assert names_and_labels(folder, read_folders(folder, CLASSES).existing())[1:] == wanted
-
-
-def test_the_classes_are_the_folders(folder):
-    assert class_folders(folder) == ("my walk", "run")
 
 
 def test_paths_have_no_dots_wherever_the_folder_is_named_from(folder, monkeypatch):

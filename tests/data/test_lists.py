@@ -1,7 +1,5 @@
 """The videos that a configuration or plain lists name, those in a quarantine, and all problems at once."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -105,13 +103,6 @@ def test_without_classes_there_is_one_problem(format_, train, said, tmp_path):
     for key in ("TRAIN_LIST", "VAL_LIST"):
         (problem,) = build_list(config_of(tmp_path, format_, train, train), key).problems
         assert said in problem
-
-
-def test_paths_of_both_lists_each_once_in_their_order(tmp_path):
-    written(tmp_path / "one.csv", "b.mp4 0\n\nmy a.mp4 1\r\n")
-    written(tmp_path / "other.csv", f"./b.mp4 0\n{tmp_path}/d.mp4 1\n")
-    found = build_listing(config_of(tmp_path, "list", "one.csv", "other.csv"), [])
-    assert found.paths == tuple(f"{tmp_path}/{name}.mp4" for name in ("b", "my a", "d"))
 
 
 def test_all_problems_are_in_one_message(tmp_path):

@@ -1,7 +1,5 @@
 """Loaders as a configuration asks for them, and what their workers do."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

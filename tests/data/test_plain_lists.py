@@ -6,7 +6,6 @@ import pytest
 from listed import write_videos, written
 
 from mgexp.data.formats import read_list
-from mgexp.data.records import VideoRecord
 
 
 @pytest.fixture
@@ -28,15 +27,6 @@ def read(tmp_path, root):
 
 def names(root, records):
     return [(os.path.relpath(record.path, root), record.label) for record in records]
-
-
-def test_records_are_absolute_paths_with_labels_in_the_order_of_the_list(read, root):
-    found = read("run/b.mp4 2\nrun/a.mp4 0\n")
-    assert found.records == (
-        VideoRecord(str(root / "run/b.mp4"), 2),
-        VideoRecord(str(root / "run/a.mp4"), 0),
-    )
-    assert (found.missing, found.problems) == ((), ())
 
 
 def test_a_folder_of_images_may_be_named_with_the_ending_of_its_video(read, root):

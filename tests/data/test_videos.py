@@ -1,7 +1,5 @@
 """The data set for a custom loop: clips as the released run reads them, and the folder that it reads."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 

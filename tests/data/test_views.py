@@ -1,26 +1,20 @@
 """Evaluation views: which moments and squares, in which order, and what becomes of a broken video."""
 
-from contextlib import contextmanager
-
 import numpy as np
 import pytest
 import torch
-from fakes import FakeReader, Pinned
+from fakes import FakeReader, Pinned, opener_of
 
 from mgexp.data.records import VideoRecord
 from mgexp.data.views import EvaluationViews, ViewBatch, collate_views
-from mgexp.video.reader import VideoError
 
 
 def evaluation_views(broken=(), num_records=5, **changes):
-    opened = []
+    opened, open_video = [], opener_of(FakeReader(), [f"{index}.mp4" for index in broken])
 
-    @contextmanager
     def opener(path):
         opened.append(path)
-        if path in {f"{index}.mp4" for index in broken}:
-            raise VideoError(path, "is broken")
-        yield FakeReader()
+        return open_video(path)
 
     arguments = {"frames": 4, "stride": 8, "crop": 32, "target_fps": 30, "opener": opener}
     arguments |= {"num_views": 1, "num_crops": 1, **changes}

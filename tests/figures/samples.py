@@ -1,7 +1,5 @@
 """Runs and rows with numbers chosen by hand, and what is asked of every figure."""
 
-from __future__ import annotations
-
 from fake_experiments import result
 
 from mgexp.multigrid.recipe import LONG_SHORT, Multigrid, Recipe

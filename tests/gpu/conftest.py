@@ -1,7 +1,5 @@
 """The device of the tests in this folder, which pytest --gpu names."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """What the pages tell people to type is what the tools take: options, files, keys and their values."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

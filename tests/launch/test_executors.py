@@ -1,7 +1,5 @@
 """What Slurm is given: the batch script, read and run by bash with stand-ins for Slurm's programs."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """A frozen copy of the code: what it holds, and that it says what it is."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Grids and seeds of a sweep."""
 
-from __future__ import annotations
-
 import pytest
 
 from mgexp.errors import InputError

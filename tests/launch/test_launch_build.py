@@ -1,7 +1,5 @@
 """From options to a job."""
 
-from __future__ import annotations
-
 from tiny import data_keys, write_config
 
 from mgexp.config import load

@@ -1,7 +1,5 @@
 """Options of launchers: what they mean, which launcher takes them, what is wrong with them."""
 
-from __future__ import annotations
-
 import pytest
 
 from mgexp.launch.resources import (

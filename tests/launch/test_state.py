@@ -1,7 +1,5 @@
 """The state of each run of a sweep, from files as runs and launchers leave them, and a queue."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The runs of a sweep that are stopped, or submitted, at awkward moments."""
 
-from __future__ import annotations
-
 import os
 import signal
 from types import SimpleNamespace

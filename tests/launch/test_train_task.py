@@ -1,7 +1,5 @@
 """What a task of a job does with what its run returns, and with signals; the run and the job are stand-ins."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Weights and clips that any program can make again, so that logits can be compared across code bases."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from pathlib import Path

@@ -1,7 +1,6 @@
 """Small networks that several tests build."""
 
-from __future__ import annotations
-
+import torch
 from torch import Tensor
 
 from mgexp.models.vit import VideoTransformer
@@ -16,6 +15,12 @@ def video_transformer(**changes) -> VideoTransformer:
     settings = {"num_classes": 5, "depth": 2, "mlp_ratio": 2.0, "tubelet": (2, 16, 16)}
     settings |= {"positions": "learned", "has_class_token": False, "drop_path": 0.0, "dropout": 0.0}
     return VideoTransformer(**{**settings, **changes})
+
+
+def clips(shape: tuple[int, int], num: int = 2) -> Tensor:
+    """Random clips of (frames, crop)."""
+    frames, crop = shape
+    return torch.randn(num, 3, frames, crop, crop, generator=torch.Generator().manual_seed(1))
 
 
 def videomae_tensors(ours: dict[str, Tensor]) -> dict[str, Tensor]:

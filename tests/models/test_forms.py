@@ -1,7 +1,5 @@
 """Layers in two dimensions compute what layers in three compute, from the same weights and without copies."""
 
-from __future__ import annotations
-
 import copy
 from itertools import product
 

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from networks import video_transformer
+from networks import clips, video_transformer
 from torch import nn
 
-from mgexp.models.layers import Draws, drop_by_clip, set_draws
+from mgexp.models.layers import Draws, set_draws
 from mgexp.models.vit import DropPath, init_transformer
 from mgexp.multigrid import check_shapes
 
@@ -18,11 +18,6 @@ def network(**changes):
     model = video_transformer(**{"width": 48, "num_heads": 4, "full": FULL, **changes})
     init_transformer(model, 0.1)
     return model.eval()
-
-
-def clips(shape, num=2):
-    frames, crop = shape
-    return torch.randn(num, 3, frames, crop, crop, generator=torch.Generator().manual_seed(1))
 
 
 def test_at_the_full_shape_it_is_torchs_encoder_behind_tubelets():
@@ -129,17 +124,6 @@ def test_whole_clips_skip_a_branch_and_the_others_are_scaled():
     assert (ratio[~kept] == 0).all()
     assert kept.float().mean().item() == pytest.approx(0.75, abs=0.03)
     assert layer.eval()(x) is x
-
-
-def test_a_clip_skips_the_same_branches_in_every_process():
-    model = drop_by_clip(network(drop_path=0.5, depth=4, dropout=0.5)).train()
-    x = clips(FULL, num=6)
-    set_draws(model, Draws(seed=0, step=3), 6)
-    together = model(x)
-    set_draws(model, Draws(seed=0, step=3, first_clip=4), 2)
-    torch.testing.assert_close(model(x[4:]), together[4:])
-    set_draws(model, Draws(seed=0, step=4), 6)
-    assert not torch.allclose(model(x), together)
 
 
 def test_the_share_grows_from_block_to_block():

@@ -64,12 +64,6 @@ def test_without_the_long_cycle_stages_start_where_the_recipe_says(dataset, row,
     assert [phase.end_step for phase in schedule(dataset, row).phases] == ends
 
 
-def test_second_half_of_fine_tuning_alone_has_the_last_learning_rate():
-    before, first, second = schedule(row="long_short").phases[-3:]
-    assert [p.lr_factor for p in (before, first, second)] == pytest.approx([0.01, 0.01, 0.001])
-    assert second.num_steps - first.num_steps in {0, 1}
-
-
 @pytest.mark.parametrize(
     ("recipe", "clips", "num_videos", "stage"), [(KINETICS, 1, 1052, 2), (SSV2, 8, 2708, 0)]
 )

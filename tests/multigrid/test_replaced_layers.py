@@ -9,7 +9,7 @@ from mgexp import multigrid
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, group_batchnorm, set_num_groups
 
 
-@pytest.mark.parametrize("layer", [nn.BatchNorm3d, nn.SyncBatchNorm])
+@pytest.mark.parametrize("layer", [nn.BatchNorm3d, nn.BatchNorm1d, nn.SyncBatchNorm])
 def test_batch_norm_that_takes_no_groups_is_refused(layer):
     model = nn.Sequential(layer(2))
     set_num_groups(model, 1)
@@ -74,15 +74,3 @@ def test_frames_in_the_batch_are_normalised_over_groups_of_clips(groups):
     wanted = [nn.BatchNorm2d(3).double().train()(part.flatten(0, 1)) for part in x.chunk(groups)]
     torch.testing.assert_close(model(x.flatten(0, 1)), torch.cat(wanted))
     assert model.state_dict().keys() == nn.Sequential(nn.BatchNorm2d(3)).state_dict().keys()
-
-
-@pytest.mark.parametrize("layer", [nn.SyncBatchNorm, nn.BatchNorm1d])
-def test_a_network_whose_layers_get_no_groups_is_refused(layer):
-    model = group_batchnorm(nn.Sequential(layer(3)))
-    with pytest.raises(ValueError, match="the model has batch norm without groups"):
-        multigrid.set_num_groups(model, 2)
-
-
-def test_a_network_without_batch_normalisation_needs_no_groups():
-    model = nn.Sequential(nn.LayerNorm(3))
-    assert group_batchnorm(model) is model

@@ -120,14 +120,6 @@ def test_flop_saving_compares_clips_frames_and_pixels():
     assert short.flop_saving == pytest.approx(short.step_saving / per_step, rel=1e-5)
 
 
-def test_warm_up_rises_to_the_learning_rate_at_its_end():
-    # Long cycle: 8 · 0.1 from 0.01 in 34 epochs; half way 0.405. Not stretched by EPOCH_FACTOR.
-    built = schedule(row="long_short")
-    assert built.lr_at(0, 0.0) == 0.01
-    assert built.lr_at(built.step_at_epoch(17), 17.0) == pytest.approx(0.405)
-    assert built.plan_at(built.step_at_epoch(34)).lr == pytest.approx(0.8)
-
-
 def test_warm_up_that_ends_in_a_later_phase_rises_to_that_phases_rate():
     built = build_schedule(TINY, ROWS["long"], 1000)
     inside = (built.phases[1].start_epoch + built.phases[1].end_epoch) / 2

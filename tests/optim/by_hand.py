@@ -1,7 +1,5 @@
 """The optimizers as the papers write them, in plain Python floats, to compare ours with."""
 
-from __future__ import annotations
-
 import math
 
 

@@ -1,7 +1,5 @@
 """Parameters with given gradients, and steps of an optimizer on them."""
 
-from __future__ import annotations
-
 import torch
 
 

@@ -152,16 +152,3 @@ def test_the_curves_by_hand():
 @pytest.mark.parametrize("curve", ["cosine", "linear"])
 def test_without_periods_the_coefficient_is_1(curve):
     assert {coefficient(step, None, curve) for step in range(1000)} == {1.0}
-
-
-def test_at_the_end_of_a_period_the_update_is_of_the_last_gradient_alone():
-    steps = []
-    for history in GRADIENTS[:2]:
-        param = parameter(START)
-        optimizer = Lamb([{"params": [param], "adapts": False}], 1.0, eps=1e-12, period=3)
-        before = step_with(optimizer, param, [history, GRADIENTS[2]], [0.1, 0.1])
-        after = step_with(optimizer, param, [GRADIENTS[3]], [0.1])
-        steps.append([b - a for a, b in zip(after, before, strict=True)])
-    signs = [0.1 * math.copysign(1, g) for g in GRADIENTS[3]]
-    assert steps[0] == pytest.approx(signs)
-    assert steps[1] == pytest.approx(signs)

@@ -203,23 +203,6 @@ def test_the_keys_of_pmd_lamb_reach_it(tmp_path, curve, factors):
     assert found == pytest.approx(wanted, rel=1e-6)
 
 
-@pytest.mark.parametrize("method", LAYER_WISE)
-def test_a_bias_takes_no_trust_ratio(tmp_path, method):
-    """A bias takes no trust ratio, so its size does not matter. A weight takes one."""
-    moves = []
-    for size in (1.0, 100.0):
-        model = nn.Linear(1, 1)
-        nn.init.constant_(model.weight, size)
-        nn.init.constant_(model.bias, size)
-        changes = {"SOLVER.OPTIMIZING_METHOD": method, "SOLVER.WEIGHT_DECAY": 0.0}
-        optimizer = build_optimizer(tiny_config(tmp_path, changes), model)
-        model.weight.grad, model.bias.grad = torch.ones(1, 1), torch.ones(1)
-        optimizer.step()
-        moves.append((size - model.weight.item(), size - model.bias.item()))
-    assert moves[1][0] == pytest.approx(100 * moves[0][0], rel=1e-2)
-    assert moves[1][1] == pytest.approx(moves[0][1], rel=1e-2)
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_a_saved_run_goes_on_to_the_same_bits(tmp_path, method):
     """The fifth step is the second of a period."""

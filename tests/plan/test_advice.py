@@ -5,7 +5,7 @@ import torch
 from tiny import tiny_config
 
 from mgexp.errors import TrainingError
-from mgexp.multigrid.schedule import StepShape, step_counts
+from mgexp.multigrid.schedule import StepShape
 from mgexp.plan.advice import (
     loading_finding,
     shapes_finding,
@@ -65,14 +65,6 @@ def test_loading_is_judged_by_the_cores_it_needs(tmp_path, core_seconds, resourc
 def test_steps_are_counted_before_training(tmp_path, num_videos, status, words):
     found = steps_finding(build_row_schedule(tiny_config(tmp_path), num_videos))
     assert found.status == status and words in found.text
-
-
-def test_a_step_of_every_shape_is_timed(tmp_path):
-    cfg = tiny_config(tmp_path)
-    shapes = list(step_counts(build_row_schedule(cfg, 24)))
-    found = time_gradients(build_training_step(cfg, CPU), shapes)
-    assert {(one.frames, one.crop) for one in found} == {(one.frames, one.crop) for one in shapes}
-    assert all(seconds > 0 for seconds in found.values())
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,12 @@
 
 import os
 import time
-from contextlib import contextmanager
 
 import pytest
 import torch
+from fakes import FakeReader, opener_of, training_clips_of
 from tiny import tiny_config
 
-from mgexp.data.clips import SquareCrop, TrainingClips
 from mgexp.data.records import VideoRecord
 from mgexp.plan.loading import kinds_of, loader_of, measure, one_core, phase_loads
 from mgexp.train.setup import build_row_schedule
@@ -80,14 +79,7 @@ def test_seconds_are_of_one_clip(monkeypatch):
 
 
 def test_a_video_that_fails_cannot_be_measured():
-    @contextmanager
-    def opener(path):
-        raise VideoError(path, "is broken")
-        yield
-
-    crops = SquareCrop((32, 40), 32)
-    records = [VideoRecord("a.mp4", 0)]
-    clips = TrainingClips(records, target_fps=30, crops=crops, flip=False, opener=opener)
+    clips = training_clips_of([VideoRecord("a.mp4", 0)], opener_of(FakeReader(), ["a.mp4"]))
     with pytest.raises(VideoError, match="is broken"):
         measure({"ours": loader_of(clips)}, KINDS[:1], 1, 1)
 

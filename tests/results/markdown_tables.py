@@ -1,7 +1,5 @@
 """Reads the tables of a Markdown page, so that tests look at cells and not at layout."""
 
-from __future__ import annotations
-
 import re
 
 

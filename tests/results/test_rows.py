@@ -1,7 +1,6 @@
 """Rows, their parents and their baselines; published numbers; which results count."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from fake_experiments import GPU, experiments_with, result
@@ -17,7 +16,6 @@ from mgexp.results.experiments_page import (
 )
 
 OVER_BASE = "_BASE_: ../base/small.yaml\n"
-ROOT = Path(__file__).parents[2] / "experiments"
 
 
 @pytest.fixture
@@ -84,21 +82,6 @@ def test_baselines_come_first_and_numbers_are_in_order(rows):
 def test_a_file_that_is_no_yaml_is_bad_input(rows):
     with pytest.raises(InputError, match=r"x\.yaml is not a YAML file"):
         rows(**{"main/x": "A: [1\n"})
-
-
-def test_the_rows_of_this_repository_have_the_baselines_that_they_should():
-    found = Page(ROOT, read_experiments(ROOT))
-    expected = {
-        "quickstart/baseline": None,
-        "quickstart/long_short": "quickstart/baseline",
-        "large_batch/sgd_1x": None,
-        "large_batch/pmd_lamb_16x_period13": "large_batch/sgd_1x",
-        "main/k400_slowfast_8x8_r50/long_short": "main/k400_slowfast_8x8_r50/baseline",
-        "pretraining/ssv2_slowfast_16x8_r50/none_long_short": (
-            "pretraining/ssv2_slowfast_16x8_r50/none_baseline"
-        ),
-    }
-    assert {name: baseline_of(found, name) for name in expected} == expected
 
 
 # --- published.csv

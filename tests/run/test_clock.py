@@ -1,7 +1,5 @@
 """Clocks on a time that is set by hand."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

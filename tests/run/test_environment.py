@@ -1,7 +1,5 @@
 """Versions against the packages themselves, commits against a repository made here."""
 
-from __future__ import annotations
-
 import subprocess
 from datetime import datetime, timedelta, timezone
 

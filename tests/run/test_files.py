@@ -3,8 +3,6 @@
 Locks: on file systems that share them between hosts, that do not, and that have none.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

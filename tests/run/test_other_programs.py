@@ -1,7 +1,5 @@
 """What other programs use: /proc files written by hand, and a child that computes."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """Files at addresses: copied once, checked by their sums, and one message for everything that fails."""
 
-from __future__ import annotations
-
 import hashlib
 from http.server import SimpleHTTPRequestHandler
 from pathlib import Path

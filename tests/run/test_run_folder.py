@@ -1,7 +1,5 @@
 """Names and locks of run folders: the witness of a lock is a real process that is killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

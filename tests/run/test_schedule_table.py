@@ -31,11 +31,8 @@ def test_the_ratio_and_the_work_of_each_shape_by_hand(schedule, tmp_path):
 def test_a_limit_shows_as_less_work(tmp_path):
     limited = build_row_schedule(tiny_config(tmp_path, {"MULTIGRID.MAX_BATCH_RATIO": 4}), 24)
     found = {(one["frames"], one["crop"]): one for one in schedule_json(limited)["shapes"]}
-    assert (found[2, 16]["ratio"], found[2, 16]["exact_ratio"], found[2, 16]["work"]) == (
-        4,
-        16,
-        0.25,
-    )
+    one = found[2, 16]
+    assert (one["ratio"], one["exact_ratio"], one["work"]) == (4, 16, 0.25)
 
 
 def test_crops_of_a_random_area_have_no_short_side_and_segments_no_stride(tmp_path):

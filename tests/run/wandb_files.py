@@ -1,7 +1,5 @@
 """What a W&B run kept on the disk, read without W&B's reader: a LevelDB log of protocol buffers."""
 
-from __future__ import annotations
-
 import json
 import struct
 

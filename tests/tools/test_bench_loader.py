@@ -43,10 +43,6 @@ def test_it_measures_videos_and_stores(arguments, tiny_data, tmp_path):
         assert all(0 < value < 1000 for value in way["ms_per_clip"])
 
 
-def test_bad_input_ends_with_2(arguments):
-    assert bench.main(arguments("--repeats", "0")) == 2
-
-
 def test_the_json_holds_every_repeat_and_ratios_are_of_the_same_one(costs):
     found = bench.costs_json(costs)
     assert len(found["phases"]) == len(costs.loads)

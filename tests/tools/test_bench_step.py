@@ -67,7 +67,3 @@ def test_flops_are_three_forward_passes_of_every_clip(bench, arguments, monkeypa
     shape = bench.base_shapes(schedule)[0]
     costs = bench.costs_of(cfg, (shape,))
     assert costs["flops"] == {shape: 32 * 7 * 2 * 3}
-
-
-def test_bad_input_ends_with_2(bench, arguments):
-    assert bench.main(arguments("--shapes", "9x9")) == 2

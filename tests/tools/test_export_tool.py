@@ -1,7 +1,5 @@
 """tools/export.py: the logits through torch.export and ONNX Runtime, and what is refused."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

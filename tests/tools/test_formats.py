@@ -5,10 +5,6 @@ import shutil
 import pytest
 from tiny import load_tool, write_config
 
-from mgexp.config.load import load_config
-from mgexp.data.lists import build_list
-from mgexp.data.loader import build_opener
-
 VIDEOS = ("1.webm", "2.mp4", "3.webm")
 """Two videos for training and one for validation, of two classes."""
 SSV2 = {
@@ -52,18 +48,6 @@ def test_a_video_that_is_gone_and_has_copies_is_not_checked(start, cfg, tmp_path
     assert start("check_data", "--cfg", cfg) == 3
     assert start("check_data", "--cfg", cfg, "DATA.STORE", tmp_path / "prepare_data") == 0
     assert (tmp_path / "check_data" / "quarantine.txt").read_text() == ""
-
-
-def test_training_finds_the_copies_of_all_videos(start, cfg, tmp_path):
-    assert start("prepare_data", "--cfg", cfg) == 0
-    row_with_store = load_config(cfg, ["DATA.STORE", str(tmp_path / "prepare_data")])
-    index = build_opener(row_with_store)
-    lists = [build_list(row_with_store, key) for key in ("TRAIN_LIST", "VAL_LIST")]
-    found = [[index.entry(record.path) for record in one.records] for one in lists]
-    assert [[entry.short_sides for entry in one] for one in found] == [
-        [((16, 16),)] * 2,
-        [((16, 16),)],
-    ]
 
 
 @pytest.mark.parametrize("tool", ["prepare_data", "check_data"])

@@ -51,16 +51,24 @@ def test_a_run_may_have_names_of_classes_a_store_that_is_gone_and_workers_that_i
 
 
 def test_a_video_that_cannot_be_read_is_one_message_and_the_others_go_on(
-    predict, tiny_data, tmp_path, capsys
+    predict, tiny_data, classes, tmp_path, capsys
 ):
-    broken = tmp_path / "broken.mp4"
+    """The CSV has a line for each class of a video, with the numbers of the JSON."""
+    broken, table = tmp_path / "broken.mp4", tmp_path / "out.csv"
     broken.write_bytes(b"no video" * 50)
     good = [tiny_data / "val0.mp4", tiny_data / "val1.mp4"]
-    assert predict(good[0], broken, tmp_path / "lost.mp4", good[1], "--json") == 3
+    options = ("--json", "--classes", classes, "--csv", table)
+    assert predict(good[0], broken, tmp_path / "lost.mp4", good[1], *options) == 3
     printed = capsys.readouterr()
     assert printed.err.count("broken.mp4") == printed.err.count("lost.mp4") == 1
-    errors = [one["error"] is None for one in json.loads(printed.out)]
-    assert errors == [True, False, False, True]
+    found, lines = json.loads(printed.out), read_csv(table)
+    assert [one["error"] is None for one in found] == [True, False, False, True]
+    assert [line["rank"] for line in lines] == ["1", "2", "", "", "1", "2"]
+    for line, one in zip(lines[:2], found[0]["classes"], strict=True):
+        assert line["name"] == one["name"]
+        assert float(line["probability"]) == pytest.approx(one["probability"], abs=1e-6)
+    assert (lines[2]["video"], lines[2]["label"]) == (str(broken), "")
+    assert "broken.mp4" in lines[2]["error"]
 
 
 @pytest.mark.parametrize("arguments", [("--top", 3), ("--csv", "lost/a.csv")])
@@ -102,24 +110,6 @@ def test_a_folder_is_searched_and_what_is_skipped_is_named(predict, tiny_data, t
     assert str(folder / "notes.md") in printed.err
     (tmp_path / "empty").mkdir()
     assert predict(tmp_path / "empty") == 2
-
-
-def test_csv_has_a_line_for_each_video_and_class_and_the_numbers_of_json(
-    predict, tiny_data, classes, tmp_path, capsys
-):
-    broken = tmp_path / "broken.mp4"
-    broken.write_bytes(b"no video" * 50)
-    videos = [tiny_data / "val0.mp4", broken]
-    options = ["--json", "--classes", classes, "--csv", tmp_path / "out.csv"]
-    assert predict(*videos, *options) == 3
-    *lines, last = read_csv(tmp_path / "out.csv")
-    best = json.loads(capsys.readouterr().out)[0]["classes"]
-    assert [int(line["rank"]) for line in lines] == [1, 2]
-    assert [line["name"] for line in lines] == [one["name"] for one in best]
-    found = [float(line["probability"]) for line in lines]
-    assert found == pytest.approx([one["probability"] for one in best], abs=1e-6)
-    assert (last["video"], last["label"]) == (str(broken), "")
-    assert "broken.mp4" in last["error"]
 
 
 def test_ctrl_c_ends_with_one_line_and_keeps_what_is_done(

@@ -3,9 +3,8 @@
 import re
 
 import pytest
-from tiny import NUM_TRAIN, NUM_VAL, ROOT, data_keys, load_tool, tiny_config, write_config
+from tiny import NUM_TRAIN, NUM_VAL, data_keys, load_tool, tiny_config, write_config
 
-from mgexp.config.load import load_config
 from mgexp.data.lists import build_list
 from mgexp.data.loader import build_opener, store_problems
 from mgexp.video.store import StoreDir
@@ -83,11 +82,6 @@ RELATIVE = {
 )
 def test_a_store_has_the_sizes_that_the_clips_of_the_row_are_read_from(changes, levels, tmp_path):
     assert load_tool("prepare_data").store_levels(tiny_config(tmp_path, changes)) == levels
-
-
-def test_the_row_of_kinetics_has_the_sizes_of_the_page():
-    path = ROOT / "experiments/main/k400_slowfast_8x8_r50/long_short.yaml"
-    assert load_tool("prepare_data").store_levels(load_config(path)) == (320, 224, 160)
 
 
 def test_a_limit_of_time_holds_unless_it_is_0(tiny_data, tmp_path, monkeypatch):

@@ -13,7 +13,6 @@ from tiny import NUM_TRAIN, TOOL, command, data_keys, write_config
     ("pairs", "words"),
     [
         (("DATA.VAL_LIST", ""), ("DATA.VAL_LIST",)),
-        (("DATA.TRAIN_CROP_SIZE", 36), ("DATA.TRAIN_JITTER_SCALES", "36")),
         (("TEST.FRAME_ORDER", "shuffled"), ("TEST.FRAME_ORDER", "TRAIN.ENABLE False")),
         (("DATA.STORE", "nowhere"), ("DATA.STORE", "nowhere")),
         (("--seed", 1, "RNG_SEED", 5), ("RNG_SEED",)),

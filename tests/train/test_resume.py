@@ -1,6 +1,5 @@
 """How a run starts in its folder, which checkpoint it resumes from, and how schedules are compared."""
 
-import csv
 from dataclasses import replace
 
 import pytest
@@ -214,13 +213,6 @@ def test_ignored_sections_may_differ(written, tmp_path):
     other = config(tmp_path, {"TEST.NUM_ENSEMBLE_VIEWS": 5, "SOLVER.BASE_LR": 0.5})
     problems = config_problems(written, other, ignored=("TEST.",))
     assert problems == ["SOLVER.BASE_LR: the run folder has 0.005, this start 0.5"]
-
-
-def test_the_schedule_is_a_table_of_phases(written):
-    with written.schedule_csv.open() as file:
-        rows = list(csv.DictReader(file))
-    assert [row["start_step"] for row in rows] == ["0", "2", "4", "6", "8", "9"]
-    assert rows[0]["cycle"] == "64x2x16 32x2x23 32x2x23"
 
 
 def test_records_of_steps_that_are_done_again_are_dropped(written):

@@ -17,7 +17,6 @@ from mgexp.train.setup import (
     build_inputs,
     build_multigrid,
     build_num_videos,
-    build_recipe,
     build_row_schedule,
     build_split_problems,
     frame_problems,
@@ -27,13 +26,6 @@ from mgexp.train.setup import (
 from mgexp.video.pyav import PyavReader
 
 OFF = {"MULTIGRID.LONG_CYCLE": False, "MULTIGRID.SHORT_CYCLE": False}
-
-
-def test_the_recipe_is_the_baseline_of_the_row(tmp_path):
-    recipe = build_recipe(tiny_config(tmp_path))
-    assert (recipe.clips, recipe.frames, recipe.crop, recipe.stride) == (4, 8, 32, 1)
-    assert (tuple(recipe.stage_epochs), recipe.max_epoch) == ((0, 3), 4)
-    assert build_recipe(tiny_config(tmp_path, OFF)) == recipe
 
 
 NO_STEP = {"SOLVER.MAX_EPOCH": 0.001, "SOLVER.STEPS": [0], "SOLVER.WARMUP_EPOCHS": 0}
@@ -101,20 +93,6 @@ def test_a_cycle_that_is_off_has_one_shape(long, num_long, short, num_short, tmp
     assert found.fine_tuning == long
 
 
-def test_the_baseline_has_one_shape_in_all_steps(tmp_path):
-    schedule = build_row_schedule(tiny_config(tmp_path, OFF), 24)
-    plans = [schedule.plan_at(step) for step in range(schedule.total_steps)]
-    assert len(plans) == 24  # 4 epochs of 24 videos by 4
-    assert {(plan.clips, plan.frames, plan.crop) for plan in plans} == {(4, 8, 32)}
-
-
-def test_inputs_hold_the_videos_of_the_lists(tiny_data, tmp_path):
-    cfg = tiny_config(tmp_path, data_keys(tiny_data))
-    found = build_inputs(cfg, [], 1)
-    assert (len(found.train), len(found.val), found.missing) == (24, 8, ())
-    assert found.schedule == build_row_schedule(cfg, 24)
-
-
 @pytest.mark.parametrize(
     ("num_bytes", "num_workers", "fits"), [(75, 1, True), (76, 1, False), (76, 0, True)]
 )
@@ -164,14 +142,6 @@ def test_the_largest_model_is_looked_at_without_its_memory(tiny_data, tmp_path):
     changes = {"RESNET.WIDTH_PER_GROUP": 10_000, "SLOWFAST.FUSION_CONV_CHANNEL_RATIO": 1000}
     cfg = tiny_config(tmp_path, {**data_keys(tiny_data), **changes, "MODEL.NUM_CLASSES": 10**6})
     build_inputs(cfg, [], 1)
-
-
-def test_order_of_shapes_and_plain_batch_norm_are_keys(tmp_path):
-    changes = {"MULTIGRID.SHAPE_ORDER": "random", "MULTIGRID.BN_BASE_SIZE": 0}
-    schedule = build_row_schedule(tiny_config(tmp_path, changes), 24)
-    assert {(p.turns.order, p.num_bn_groups) for p in schedule.phases} == {("random", 1)}
-    ordered = build_row_schedule(tiny_config(tmp_path), 24)
-    assert {phase.turns.order for phase in ordered.phases} == {"coarse_to_fine"}
 
 
 RECORDS = tuple(VideoRecord(f"/{index}.mp4", index % 2) for index in range(10))

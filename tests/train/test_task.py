@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 
 from mgexp.errors import InputError
 from mgexp.train.task import (
@@ -86,31 +85,6 @@ def test_top1_and_top5_by_hand():
     scores = torch.tensor([[6.0, 5, 4, 3, 2, 1], [6.0, 5, 4, 3, 2, 1], [1.0, 2, 3, 4, 5, 6]])
     found = top1_and_top5(scores, torch.tensor([0, 5, 1]))
     assert found == {"top1": pytest.approx(100 / 3), "top5": pytest.approx(200 / 3)}
-
-
-def test_the_loss_of_many_labels_is_the_mean_over_clips_and_classes():
-    logits, labels = torch.tensor([[0.0, 2.0], [-1.0, 3.0]]), torch.tensor([[1.0, 0], [0, 1]])
-    chance = torch.sigmoid(torch.tensor([[0.0, -2.0], [1.0, 3.0]]))  # of what is true
-    found = many_labels(2, "max").loss(logits, labels)
-    torch.testing.assert_close(found, -chance.log().mean())
-
-
-def test_the_loss_of_one_label_is_cross_entropy():
-    logits, labels = torch.randn(4, 3), torch.tensor([0, 1, 2, 1])
-    found = one_label(3, "sum").loss(logits, labels)
-    torch.testing.assert_close(found, F.nll_loss(logits.log_softmax(1), labels))
-
-
-@pytest.mark.parametrize(
-    ("ensemble", "wanted"), [("sum", [[0.5, 1.5], [1, 0]]), ("max", [[0.5, 1], [1, 0]])]
-)
-def test_views_of_a_video_are_combined(ensemble, wanted):
-    task = many_labels(2, ensemble)
-    scores = task.no_scores(2, torch.device("cpu"))
-    videos, views = torch.tensor([0, 1, 0]), torch.tensor([[0.5, 0.5], [1.0, 0.0], [0.0, 1.0]])
-    task.add_scores(scores, videos[:2], views[:2])
-    task.add_scores(scores, videos[2:], views[2:])
-    assert scores.tolist() == wanted
 
 
 def test_a_run_is_judged_by_metrics_that_its_task_has():

@@ -1,7 +1,5 @@
 """Checks that misbehave, for processes: a path says how."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

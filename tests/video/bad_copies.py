@@ -1,7 +1,5 @@
 """Copies that misbehave, for processes: a path says how."""
 
-from __future__ import annotations
-
 import errno
 import os
 

@@ -1,7 +1,5 @@
 """Files for the tests of the decoder, and what they show when."""
 
-from __future__ import annotations
-
 import numpy as np
 from videos import GOP_8, INTRA, LONG_GOP, OPEN_GOP, TICKS_PER_FRAME, TIME_BASE, write_video
 

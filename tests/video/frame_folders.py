@@ -1,7 +1,5 @@
 """Folders of images, and lossless videos of the same frames."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

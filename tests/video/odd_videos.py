@@ -1,7 +1,5 @@
 """Files that are wrong in one known way each."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path

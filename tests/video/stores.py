@@ -1,7 +1,5 @@
 """Smooth videos, whose copies must look alike, and stores of them."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from pathlib import Path
 

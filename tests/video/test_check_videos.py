@@ -141,6 +141,8 @@ SLOW = [0, 5 * 15360]
     ("name", "options", "ticks"),
     [
         ("a.ts", LONG_GOP, TICKS_AT_10_FPS),
+        # One keyframe for all: the last second is reached by way of the first, and no frame counts twice.
+        ("a.mp4", LONG_GOP, TICKS_AT_10_FPS),
         ("a.mp4", {"tune": "zerolatency"}, SLOW),
         ("a.mkv", {"tune": "zerolatency"}, SLOW),
     ],
@@ -163,13 +165,6 @@ def test_a_quick_check_decodes_the_first_and_the_last_second(damaged, kind, tmp_
     assert found.frames < 25  # of 40; at 10 frames per second
 
 
-def test_a_quick_check_counts_no_frame_twice(tmp_path):
-    """With one keyframe for the whole video, the last second is reached by way of the first."""
-    ticks = [number * 1536 for number in range(40)]
-    path = write_video(tmp_path / "a.mp4", options=LONG_GOP, ticks=ticks)
-    assert check_video(str(path), quick=True).frames == 40
-
-
 def test_what_is_no_file_is_missing(tmp_path):
     assert check_video("nul\0.mp4", quick=False).kind == "missing"
     os.mkfifo(tmp_path / "pipe.mp4")  # to open it would wait for ever
@@ -179,38 +174,22 @@ def test_what_is_no_file_is_missing(tmp_path):
 # Processes that hang are killed, those that die are replaced, and no video is lost or done twice.
 
 
-def run(paths, num_processes=2, limit_seconds=30.0, quick=False):
-    how = {"quick": quick, "num_processes": num_processes, "limit_seconds": limit_seconds}
+def run(paths, limit_seconds, quick=False):
+    how = {"quick": quick, "num_processes": 2, "limit_seconds": limit_seconds}
     return check_videos(paths, **how, check=bad_checks.check)
 
 
-@pytest.mark.parametrize("num_processes", [1, 2])
-def test_every_video_is_checked_once(num_processes):
-    paths = [f"{index}.mp4" for index in range(9)]
-    found = list(run(paths, num_processes, quick=True))
-    assert sorted(check.path for check in found) == paths
-    assert {check.reason for check in found} == {"quick=True"}
-    assert len({check.frames for check in found}) <= num_processes  # their process ids
-    assert multiprocessing.active_children() == []
-
-
-def test_a_video_that_hangs_is_killed_at_its_limit_and_the_others_go_on():
+def test_a_check_that_hangs_or_ends_its_process_is_named_and_the_others_go_on():
+    """test_processes.py tests the pool itself."""
     start = time.monotonic()
-    found = {check.path: check for check in run(["hang", "a", "b", "c"], 2, limit_seconds=1.0)}
-    assert {path: check.kind for path, check in found.items()} == {
-        "hang": "hung",
-        **dict.fromkeys("abc", "ok"),
-    }
+    paths = ["hang", "segfault", "leave", "a"]
+    found = {check.path: check for check in run(paths, limit_seconds=1.0, quick=True)}
+    assert [found[path].kind for path in paths] == ["hung", "crashed", "crashed", "ok"]
     assert found["hang"].seconds >= 1.0
-    assert time.monotonic() - start < 20
-    assert multiprocessing.active_children() == []
-
-
-def test_a_process_that_dies_names_how_and_is_replaced():
-    found = {check.path: check for check in run(["segfault", "leave", "a"], num_processes=1)}
-    assert [found[path].kind for path in ("segfault", "leave", "a")] == ["crashed", "crashed", "ok"]
     assert "signal SIGSEGV" in found["segfault"].reason
     assert "exit code 7" in found["leave"].reason
+    assert found["a"].reason == "quick=True"
+    assert time.monotonic() - start < 20
 
 
 def test_who_stops_early_leaves_no_process():

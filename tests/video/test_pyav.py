@@ -41,12 +41,6 @@ def test_the_short_cut_gives_the_pixels_of_a_plain_decoder(folder, name, monkeyp
             np.testing.assert_array_equal(reader.frames_at(times).pixels, expected)
 
 
-@pytest.mark.parametrize("name", ["gop_8.mp4", "late.mp4", "late.mkv"])
-def test_a_file_says_how_long_it_is(folder, name):
-    with PyavReader(str(folder / name)) as reader:
-        assert reader.duration_seconds == pytest.approx(NUM_FRAMES / 30, abs=0.002)
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_every_frame_alone(folder, name, monkeypatch):
     forbid(monkeypatch, "_decode_from_start")

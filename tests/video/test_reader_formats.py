@@ -152,14 +152,3 @@ def test_a_matrix_that_is_no_rotation_is_left_alone(tmp_path):
 )
 def test_angles_are_taken_to_the_nearest_quarter_turn(degrees, turns):
     assert rgb.quarter_turns(degrees) == turns
-
-
-@pytest.mark.parametrize(
-    "region", [Region(5, 7, 20, 10), Region(0, 1, 47, 63), Region(47, 0, 1, 1)]
-)
-def test_the_pixels_of_a_cut_are_those_of_the_whole_picture(region, monkeypatch):
-    noise = np.random.default_rng(0).integers(0, 256, (48, 64, 3), np.uint8)
-    frame = av.VideoFrame.from_ndarray(noise, format="rgb24").reformat(format="yuv420p")
-    whole = rgb.RgbConverter()(frame, Region(0, 0, 48, 64))[region.rows, region.columns]
-    monkeypatch.setattr(rgb, "LEAST_CUT", 0)
-    np.testing.assert_array_equal(rgb.RgbConverter()(frame, region), whole)

@@ -1,15 +1,13 @@
 """Reading from a store: which level serves, from which region, and what happens without a copy."""
 
 import os
-from dataclasses import dataclass
 
-import numpy as np
 import pytest
+from fakes import FakeRequest, training_clips_of
 from stores import TALL, WIDE, order, psnr, store_in, write_smooth
 from videos import set_display_matrix
 
 from mgexp.data.batches import collate
-from mgexp.data.clips import SquareCrop, TrainingClips
 from mgexp.data.records import VideoRecord
 from mgexp.errors import InputError
 from mgexp.video.pyav import PyavReader
@@ -39,15 +37,6 @@ def test_level_by_short_side(short_sides, source, needed, level):
     assert choose_level(short_sides, source, needed) == level
 
 
-@dataclass(frozen=True)
-class Request:
-    seed: tuple[int, int]
-    crop: int = 32
-    index: int = 0
-    frames: int = 4
-    stride_range: tuple[int, int] | None = (1, 3)
-
-
 @pytest.fixture
 def filled(tmp_path):
     """(record, index) of a video of 96 x 128 with levels 96 and 48."""
@@ -57,13 +46,12 @@ def filled(tmp_path):
 
 
 def training_clips(record, opener, jitter=(48, 96)):
-    how = {"target_fps": 30, "crops": SquareCrop(jitter, 32), "flip": True}
-    return TrainingClips([record], **how, opener=opener)
+    return training_clips_of([record], opener, jitter, flip=True)
 
 
 def test_clips_show_the_same_region_at_the_same_times_from_every_level(filled):
     record, index = filled
-    requests = [Request((0, position)) for position in range(12)]
+    requests = [FakeRequest(stride_range=(1, 3), seed=(0, position)) for position in range(12)]
     for jitter, level in (((40, 48), "48"), ((49, 96), "96")):
         stored = [training_clips(record, index, jitter)[request] for request in requests]
         plain = [training_clips(record, PyavReader, jitter)[request] for request in requests]
@@ -76,10 +64,14 @@ def test_clips_show_the_same_region_at_the_same_times_from_every_level(filled):
 def test_a_batch_counts_the_levels(filled):
     record, index = filled
     clips = training_clips(record, index)
-    found = collate([clips[Request((0, position))] for position in range(40)]).levels
+    found = collate(
+        [clips[FakeRequest(stride_range=(1, 3), seed=(0, position))] for position in range(40)]
+    ).levels
     assert set(found) == {"96"}  # above 48, almost surely
     wide = training_clips(record, index, jitter=(32, 64))
-    mixed = collate([wide[Request((0, position))] for position in range(40)]).levels
+    mixed = collate(
+        [wide[FakeRequest(stride_range=(1, 3), seed=(0, position))] for position in range(40)]
+    ).levels
     assert sum(mixed.values()) == 40
     assert 10 < mixed["48"] < 30  # half of them, by the uniform draw
 
@@ -87,14 +79,14 @@ def test_a_batch_counts_the_levels(filled):
 def test_a_video_without_a_copy_is_read_itself(filled, tmp_path):
     _, index = filled
     other = VideoRecord(str(write_smooth(tmp_path / "videos" / "b.mp4")), 0)
-    assert training_clips(other, index)[Request((0, 0))].level == "source"
+    assert training_clips(other, index)[FakeRequest()].level == "source"
 
 
 def test_a_video_that_changed_since_is_read_itself(filled):
     record, index = filled
     os.utime(record.path, (1, 1))
     assert index.entry(record.path) is None
-    assert training_clips(record, index)[Request((0, 0))].level == "source"
+    assert training_clips(record, index)[FakeRequest()].level == "source"
 
 
 def test_copies_are_used_if_the_video_is_gone_but_not_if_its_folder_is_closed(filled, monkeypatch):
@@ -138,10 +130,3 @@ def test_a_turned_video_is_turned_at_every_level_and_from_itself(tmp_path):
 def test_a_folder_that_is_no_store_is_refused(tmp_path):
     with pytest.raises(InputError, match="is no clip store"):
         StoreIndex(store_in(tmp_path), tmp_path, PyavReader)
-
-
-def test_the_duration_is_that_of_the_video(filled):
-    record, index = filled
-    with index(record.path) as stored, PyavReader(record.path) as plain:
-        assert stored.duration_seconds == plain.duration_seconds
-        assert np.isclose(stored.duration_seconds, 1.0)

@@ -66,13 +66,6 @@ def test_every_video_has_a_copy_at_every_level_and_a_line(processes, videos, tmp
     assert all(set(video.levels) == {32, 64} for video in manifest.values())
 
 
-def test_nothing_is_done_twice(videos, tmp_path):
-    fill(tmp_path)
-    before = times_of_change(tmp_path)
-    assert fill(tmp_path) == store_fill.Filled(0, 5, ())
-    assert times_of_change(tmp_path) == before
-
-
 @pytest.mark.parametrize("change", ["size", "time"])
 def test_a_video_that_changed_is_done_again(videos, tmp_path, change):
     fill(tmp_path)

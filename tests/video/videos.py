@@ -1,7 +1,5 @@
 """Small video files in which every frame shows its own number, so that a test can tell which one it got."""
 
-from __future__ import annotations
-
 import struct
 import wave
 from collections.abc import Mapping, Sequence
