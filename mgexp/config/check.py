@@ -12,13 +12,14 @@ from mgexp.config.values import as_lists
 from mgexp.run.files import json_line
 
 RESNETS = ("I3D", "C2D", "Slow", "TSM")
+DETECTORS = ("FasterRCNN", "RetinaNet")
 MOMENTUM, ADAM, PMD = ("sgd", "lars"), ("adamw", "lamb", "pmd_lamb"), ("pmd_lamb",)
 OUR_OPTIMIZERS = MOMENTUM + ADAM
 OFFICIAL = ("kinetics", "ssv2", "charades", "ucf101", "hmdb51")
 
 READ_WITH = {
     "DATA.CLASSES": ("DATA.FORMAT", ("list", "rawframes", "kinetics", "ssv2", "ucf101", "folders")),
-    "DATA.PATH_PREFIX": ("DATA.FORMAT", ("list", "rawframes", *OFFICIAL)),
+    "DATA.PATH_PREFIX": ("DATA.FORMAT", ("list", "rawframes", "coco", *OFFICIAL)),
     "DATA.PATH_LABEL_SEPARATOR": ("DATA.FORMAT", ("list", "rawframes")),
     "SOLVER.GAMMA": ("SOLVER.LR_POLICY", ("steps_with_relative_lrs",)),
     "SOLVER.COSINE_END_LR": ("SOLVER.LR_POLICY", ("cosine",)),
@@ -41,7 +42,7 @@ READ_WITH = {
 def cross_problems(cfg: Config) -> list[str]:
     """List every problem between keys that can be found without data and without a schedule."""
     parts = (
-        *(_model_problems, _list_problems, _clip_problems, _augment_problems),
+        *(_model_problems, _list_problems, _clip_problems, _augment_problems, _box_problems),
         *(_solver_problems, _unread_problems),
     )
     return [problem for part in parts for problem in part(cfg)]
@@ -69,7 +70,7 @@ def _model_problems(cfg: Config) -> Iterator[str]:
     name, width, beta_inv = cfg.MODEL.MODEL_NAME, cfg.RESNET.WIDTH_PER_GROUP, cfg.SLOWFAST.BETA_INV
     if name in RESNETS and cfg.RESNET.DEPTH == 18:
         yield f"RESNET.DEPTH = 18 exists for SlowFast only: {name} takes 50 or 101"
-    if name in {"SlowFast", "X3D", "ViT", "MViT"} and any(cfg.NONLOCAL.LOCATION):
+    if name in {"SlowFast", "X3D", "ViT", "MViT", *DETECTORS} and any(cfg.NONLOCAL.LOCATION):
         yield f"NONLOCAL.LOCATION: {name} has no non-local blocks here"
     # TSM shifts an eighth of the channels each way, and the fast pathway needs whole channels.
     if name == "TSM" and width % 8:
@@ -81,12 +82,48 @@ def _model_problems(cfg: Config) -> Iterator[str]:
     if cfg.MODEL.FREEZE and not cfg.TRAIN.INIT_WEIGHTS:
         yield f"MODEL.FREEZE = {cfg.MODEL.FREEZE} without TRAIN.INIT_WEIGHTS"
     format_, loss = cfg.DATA.FORMAT, cfg.MODEL.LOSS_FUNC
-    is_ours = loss in {"cross_entropy", "bce_logit"}
+    is_ours = loss in {"cross_entropy", "bce_logit", "detection"}
     # Videos of charades have many labels, those of a list may have many, and those of all other formats have one.
-    takes = {"charades": ("bce_logit",), "list": ("cross_entropy", "bce_logit")}
+    takes = {
+        "charades": ("bce_logit",),
+        "coco": ("detection",),
+        "list": ("cross_entropy", "bce_logit"),
+    }
     losses = takes.get(format_, ("cross_entropy",))
     if is_ours and loss not in losses:
         yield f"MODEL.LOSS_FUNC = {loss}: DATA.FORMAT = {format_} takes {', '.join(losses)}"
+
+
+def _box_problems(cfg: Config) -> Iterator[str]:
+    """Yield what cannot be combined with boxes, which must stay where their objects are."""
+    are_boxes, name = cfg.DATA.FORMAT == "coco", cfg.MODEL.MODEL_NAME
+    if are_boxes != (name in DETECTORS):
+        yield f"DATA.FORMAT = {cfg.DATA.FORMAT} with MODEL.MODEL_NAME = {name}: boxes need a detector"
+    if not are_boxes:
+        return
+    ones = {
+        "DATA.NUM_FRAMES": cfg.DATA.NUM_FRAMES,
+        "TEST.NUM_ENSEMBLE_VIEWS": cfg.TEST.NUM_ENSEMBLE_VIEWS,
+        "TEST.NUM_SPATIAL_CROPS": cfg.TEST.NUM_SPATIAL_CROPS,
+    }
+    for key, value in ones.items():
+        if value != 1:
+            yield f"{key} = {value} with DATA.FORMAT = coco: a picture has one frame and one view"
+    others = {
+        **{
+            f"AUG.{key}": getattr(cfg.AUG, key)
+            for key in ("RANDAUGMENT_OPS", "MIXUP_ALPHA", "CUTMIX_ALPHA")
+        },
+        "MODEL.LABEL_SMOOTHING": cfg.MODEL.LABEL_SMOOTHING,
+        "DATA.STORE": cfg.DATA.STORE,
+        "DATA.TEMPORAL_GRID": cfg.DATA.TEMPORAL_GRID,
+        "DATA.ALLOW_OUTSIDE": cfg.DATA.ALLOW_OUTSIDE,
+        "SOLVER.CLASS_WEIGHTS": cfg.SOLVER.CLASS_WEIGHTS,
+        "TRAIN.COMPILE": cfg.TRAIN.COMPILE,
+        "TRAIN.ACTIVATION_CHECKPOINTING": cfg.TRAIN.ACTIVATION_CHECKPOINTING,
+    }
+    for key, value in others.items():
+        yield from _unread(key, value, "DATA.FORMAT = coco")
 
 
 def _list_problems(cfg: Config) -> Iterator[str]:

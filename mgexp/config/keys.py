@@ -165,8 +165,10 @@ class TrainKeys:
 class DataKeys:
     """The lists of videos, and how a clip is cut from a video."""
 
-    FORMAT: Literal["list", "rawframes", "kinetics", "ssv2", "charades", "ucf101", "hmdb51", "folders"] = own(
-        "list", "'path label' lines, MMAction2's 'path num_frames label', the official files, or folders by class")
+    FORMAT: Literal[
+        "list", "rawframes", "kinetics", "ssv2", "charades", "ucf101", "hmdb51", "folders", "coco"] = own(
+        "list", "'path label' lines, MMAction2's 'path num_frames label', the official files, folders by class, "
+        "or COCO's boxes")
     TRAIN_LIST: PathText = own("", "list of training videos (hmdb51: DIR/*_test_split1.txt; folders: DIR)")
     VAL_LIST: PathText = own("", "list of validation videos, in the same format")
     FRAMES_FPS: float = own(30.0, "frames per second of folders of numbered images", POSITIVE)
@@ -197,7 +199,7 @@ class DataKeys:
     TRAIN_JITTER_SCALES_RELATIVE: tuple[float, ...] = key(
         (), "range of the area of a crop / that of its frame; []: off", SHARES_OR_NONE)
     TRAIN_JITTER_ASPECT_RELATIVE: tuple[float, ...] = key(
-        (), "range of the width / height of such a crop", RANGE_OR_NONE)
+        (), "range of the width / height of such a crop; of coco: / that of the picture", RANGE_OR_NONE)
     INV_UNIFORM_SAMPLE: bool = key(False, "draw the inverse of the short side uniformly")
     RANDOM_FLIP: bool = key(True, "mirror half of the training clips")
     TRAIN_CROP_SIZE: int = key(224, "S: crop of a clip in pixels", count(10_000))
@@ -248,11 +250,12 @@ class ModelKeys:
     """The network, its loss and its classifier."""
 
     MODEL_NAME: str = key(
-        "SlowFast", "SlowFast, I3D, C2D, Slow, TSM, X3D, ViT, MViT, or a custom model", NOT_EMPTY)
+        "SlowFast", "SlowFast, I3D, C2D, Slow, TSM, X3D, ViT, MViT, FasterRCNN, RetinaNet, or custom",
+        NOT_EMPTY)
     NUM_CLASSES: int = key(400, "classes; labels are 0 … NUM_CLASSES − 1", count(1_000_000))
     LOSS_FUNC: str = key(
         "cross_entropy", "cross_entropy: one label, softmax, top-1 and top-5; bce_logit: many labels, sigmoid, "
-        "mAP; or a custom loss", NOT_EMPTY)
+        "mAP; detection: boxes, COCO's mAP; or a custom loss", NOT_EMPTY)
     LABEL_SMOOTHING: float = own(
         0.0, "share of the target that all classes get (PySlowFast: MIXUP.LABEL_SMOOTH_VALUE)", BELOW_1)
     DROPOUT_RATE: float = key(0.5, "dropout before the classifier", SHARE)
@@ -264,9 +267,9 @@ class ModelKeys:
 
 @dataclass(frozen=True)
 class ResnetKeys:
-    """The residual network under SlowFast, I3D, C2D, Slow and TSM. X3D reads ZERO_INIT_FINAL_BN."""
+    """The residual network under SlowFast, I3D, C2D, Slow, TSM and detectors. X3D reads ZERO_INIT_FINAL_BN."""
 
-    DEPTH: Literal[18, 50, 101] = key(50, "layers; 18 for SlowFast only")
+    DEPTH: Literal[18, 50, 101] = key(50, "layers; 18 for SlowFast and detectors only")
     WIDTH_PER_GROUP: int = key(64, "channels of the first stage", count(10_000))
     ZERO_INIT_FINAL_BN: bool = key(True, "the last BN of each residual block starts at 0")
 
@@ -328,6 +331,18 @@ class X3dKeys:
 
     WIDTH_FACTOR: float = key(2.0, "channels / those of the smallest network (XS, S, M and L 2)", FACTOR)
     DEPTH_FACTOR: float = key(2.2, "blocks / those of the smallest network (XS, S and M 2.2, L 5)", FACTOR)
+
+
+@dataclass(frozen=True)
+class DetectorKeys:
+    """Detectors (MODEL.MODEL_NAME FasterRCNN or RetinaNet): mgexp/models/detector.py."""
+
+    CHANNELS: int = own(
+        256, "channels of the pyramid; the second stage has 4 × as many hidden ones", count(10_000))
+    ANCHORS: tuple[int, int, int, int, int] = own(
+        (32, 64, 128, 256, 512), "pixels of a side of the anchors of each level, the finest first",
+        Legal("five numbers more than 0", lambda values: min(values) > 0))
+    NUM_REGIONS: int = own(512, "regions of a picture that the second stage learns from", count(10_000))
 
 
 @dataclass(frozen=True)
@@ -420,7 +435,8 @@ class SolverKeys:
     EPS: float = own(
         1e-6, "added to the root of that second moment (LAMB in Paddle: 1e-6; AdamW in torch: 1e-8)", POSITIVE)
     PMD_PERIOD: int = own(
-        200, "steps in which PMD-LAMB's factor of BETAS goes from 1 to 0 (200: unverified)", between(2, 1_000_000))
+        200, "steps in which PMD-LAMB's factor of BETAS goes from 1 to 0 (200: LargeDet, figure 2)",
+        between(2, 1_000_000))
     PMD_CURVE: Literal["cosine", "linear"] = own(
         "cosine", "curve of that factor; the published curve is unknown")
 
@@ -460,6 +476,7 @@ class Config:
     VIT: VitKeys = VitKeys()
     MVIT: MvitKeys = MvitKeys()
     X3D: X3dKeys = X3dKeys()
+    DETECTOR: DetectorKeys = DetectorKeys()
     BN: BnKeys = BnKeys()
     MULTIGRID: MultigridKeys = MultigridKeys()
     SOLVER: SolverKeys = SolverKeys()

@@ -188,6 +188,7 @@ def smoke(cfg: Config) -> Config:
         VIT=replace(cfg.VIT, EMBED_DIM=narrow(cfg.VIT)),
         MVIT=replace(cfg.MVIT, EMBED_DIM=narrow(cfg.MVIT)),
         X3D=replace(cfg.X3D, WIDTH_FACTOR=cfg.X3D.WIDTH_FACTOR / WIDTH_DIVISOR),
+        DETECTOR=replace(cfg.DETECTOR, CHANNELS=max(1, cfg.DETECTOR.CHANNELS // WIDTH_DIVISOR)),
         # A warm-up counted in steps may be longer than the whole smoke run.
         SOLVER=replace(cfg.SOLVER, WARMUP_STEPS=0),
         # The weights of a file fit only the full width.

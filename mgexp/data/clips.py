@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 
 import numpy as np
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from mgexp.data.records import Record, Target
+from mgexp.data.records import Record, Shown, Target
 from mgexp.data.time_limit import NO_LIMIT, TimeLimit
 from mgexp.errors import InputError
 from mgexp.multigrid.sampler import ClipRequest
@@ -131,12 +131,25 @@ def random_region(size: Size, crop: int, short_side: float, rng: np.random.Gener
     return Region(top, left, side, side)
 
 
+@dataclass
+class NotedCut:
+    """A cut that keeps the ``region`` that it chose. A reader asks once, when it knows the size of the video."""
+
+    cut: Cut
+    region: Region = field(init=False)
+
+    def __call__(self, size: Size) -> Region:
+        self.region = self.cut(size)
+        return self.region
+
+
 @dataclass(frozen=True)
 class RelativeCrop:
     """Crops that are a random share of the frame, of random shape, as networks of images are trained with.
 
-    ``areas``: least and largest area / that of the frame. ``aspects``: least and largest width / height. A crop is
-    resized to a square, so the picture is stretched. Every shape of a schedule draws the same shares.
+    ``areas``: least and largest area / that of the frame. ``aspects``: least and largest width / height, or with
+    ``of_frame`` that ratio / that of the frame. A crop is resized to a square, so the picture is stretched. Every
+    shape of a schedule draws the same shares.
     Source: released code, slowfast/datasets/transform.py, random_resized_crop, which is torchvision's
     RandomResizedCrop.
 
@@ -149,6 +162,7 @@ class RelativeCrop:
     aspects: tuple[float, float]
     short_side: int
     full_crop: int
+    of_frame: bool = False
 
     def draw(self, crop: int, rng: np.random.Generator) -> tuple[float, Cut]:
         return self.short_side * crop / self.full_crop, partial(self.region, rng=rng)
@@ -165,7 +179,8 @@ class RelativeCrop:
         An area is uniform, the logarithm of an aspect ratio too, and every offset of a region that fits.
         """
         height, width = size
-        least, largest = self.aspects
+        unit = width / height if self.of_frame else 1.0
+        least, largest = (aspect * unit for aspect in self.aspects)
         for _ in range(10):
             area = rng.uniform(*self.areas) * height * width
             aspect = math.exp(rng.uniform(math.log(least), math.log(largest)))
@@ -273,21 +288,23 @@ class TrainingClips(Dataset[Clip]):
                     times = start + draw_times(
                         min(end, duration) - start, request, self.target_fps, rng
                     )
-                    shown = video.frames_at(times, *self.crops.draw(request.crop, rng))
+                    short_side, cut = self.crops.draw(request.crop, rng)
+                    noted = NotedCut(cut)
+                    shown = video.frames_at(times, short_side, noted)
+                flipped = self.flip and bool(rng.random() < 0.5)
+                # A clip longer than its video repeats the last frame, so its span ends with the video.
+                span = float(times[0]), float(min(times[-1], duration))
+                label = record.target(span, Shown(shown.size, noted.region, flipped))
             except VideoError as error:
                 unusable.append((index, str(error)))
                 continue
             self.limit.note([self.records[failed].path for failed, _ in unusable], request.seed)
-            flipped = self.flip and bool(rng.random() < 0.5)
             seed = 0 if self.augment is None else int(rng.integers(2**63))
             frames = torch.from_numpy(shown.pixels)
             if self.finishes:
                 frames = finish(frames, request.crop, self.augment, seed)
-            # A clip longer than its video repeats the last frame, so its span ends with the video.
-            span = float(times[0]), float(min(times[-1], duration))
             failed = tuple(unusable)
-            label, level = record.target(span), shown.level
-            return Clip(frames, label, index, failed, request.crop, seed, level, flipped)
+            return Clip(frames, label, index, failed, request.crop, seed, shown.level, flipped)
         # -1: no class. collate sees that there are no frames, and then reads no label.
         empty = torch.empty(0, request.crop, request.crop, 3, dtype=torch.uint8)
         return Clip(empty, -1, request.index, tuple(unusable), request.crop)

@@ -159,7 +159,7 @@ class Findings:
             if place is None:
                 missing.append(video[0].path)
             else:
-                records.append(replace(video[0], path=place.rstrip("/")))
+                records.append(replace(video[0], path=place.rstrip("/")))  # type: ignore[type-var]
         return VideoList(tuple(records), tuple(missing), tuple(problems))
 
 

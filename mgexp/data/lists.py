@@ -12,6 +12,7 @@ from typing import Literal
 from mgexp.config.check import cross_problems
 from mgexp.config.keys import Config, DataKeys, ModelKeys
 from mgexp.config.load import in_fold, read_config
+from mgexp.data.boxes import coco_names, read_coco
 from mgexp.data.classes import number_classes, read_classes, read_text
 from mgexp.data.formats import (
     Findings,
@@ -84,6 +85,7 @@ def _read_list(data: DataKeys, key: ListKey, model: ModelKeys) -> Findings:
         ),
         "kinetics": lambda: read_kinetics(path, root, numbers, split),
         "ssv2": lambda: read_ssv2(path, root, numbers),
+        "coco": lambda: read_coco(path, root, numbers),
         "charades": lambda: read_charades(path, root, num_classes),
         "ucf101": lambda: read_ucf101(path, root, numbers),
         "hmdb51": lambda: read_hmdb51(path, root, num_classes, split),
@@ -120,7 +122,7 @@ def build_class_names(cfg: Config) -> tuple[str, ...]:
 
 
 def _class_numbers(data: DataKeys, num_classes: int) -> dict[str, int]:
-    """Number the classes by DATA.CLASSES. Without it, the formats kinetics and folders use the training list.
+    """Number the classes by DATA.CLASSES. Without it, kinetics, folders and coco use the training list.
 
     Other lists have numbers themselves. The result is in the order of the numbers. Raises InputError.
     """
@@ -130,10 +132,18 @@ def _class_numbers(data: DataKeys, num_classes: int) -> dict[str, int]:
     if data.FORMAT in {"ssv2", "ucf101"}:
         file = "labels.json" if data.FORMAT == "ssv2" else "classInd.txt"
         raise InputError([f"DATA.CLASSES is not set: it names the official {file}"])
-    if data.FORMAT not in {"kinetics", "folders"}:
+    if data.FORMAT not in {"kinetics", "folders", "coco"}:
         return {}
     if not data.TRAIN_LIST:
         raise InputError(["DATA.TRAIN_LIST is not set: it has all classes"])
+    if data.FORMAT == "coco":
+        # The numbers of COCO's categories have gaps.
+        names = coco_names(Path(data.TRAIN_LIST))
+        problem = f"{data.TRAIN_LIST} has {counted(len(names), 'category', 'categories')}"
+        raise_problems(
+            [f"{problem}, MODEL.NUM_CLASSES is {num_classes}"] * (len(names) != num_classes)
+        )
+        return {name: number for number, name in enumerate(names)}
     read_names = kinetics_labels if data.FORMAT == "kinetics" else class_folders
     return number_classes(read_names(Path(data.TRAIN_LIST)), data.TRAIN_LIST, num_classes)
 

@@ -105,7 +105,9 @@ def build_crops(data: DataKeys) -> SquareCrop | RelativeCrop:
         return SquareCrop(data.TRAIN_JITTER_SCALES, data.TRAIN_CROP_SIZE, data.INV_UNIFORM_SAMPLE)
     # Both have two values, or none: see mgexp/config/check.py.
     (a, b), (c, d) = data.TRAIN_JITTER_SCALES_RELATIVE, data.TRAIN_JITTER_ASPECT_RELATIVE
-    return RelativeCrop((a, b), (c, d), data.TRAIN_JITTER_SCALES[1], data.TRAIN_CROP_SIZE)
+    pixels = (data.TRAIN_JITTER_SCALES[1], data.TRAIN_CROP_SIZE)
+    # Pictures with boxes are tested whole, stretched to a square, so crops are stretched about as much.
+    return RelativeCrop((a, b), (c, d), *pixels, of_frame=data.FORMAT == "coco")
 
 
 def build_augment(cfg: Config) -> Augment | None:
@@ -174,6 +176,7 @@ def build_view_loader(
         num_views=cfg.TEST.NUM_ENSEMBLE_VIEWS if full_protocol else 1,
         num_crops=num_crops,
         frame_order=cfg.TEST.FRAME_ORDER,
+        are_whole=cfg.DATA.FORMAT == "coco",
         opener=opener,
         limit=build_time_limit(cfg, failures),
     )

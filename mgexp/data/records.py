@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
+
+from mgexp.video.reader import Region, Size
 
 Split = Literal["train", "val"]
 """The use of a list. Some official files hold the videos for both uses."""
 Span = tuple[float, float]
 """First and last moment of a clip, in seconds from the start of the video."""
-Target = int | tuple[float, ...]
-"""The label of a clip: its class, from 0, or a number for each class, 1.0 if the clip shows it and 0.0 if not."""
+Target = int | tuple[float, ...] | tuple[tuple[float, ...], ...]
+"""The label of a clip: its class, from 0; or a number for each class, 1.0 if the clip shows it and 0.0 if not;
+or a row for each box of a picture."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a clip shows of a video: a ``region``, in pixels of its ``size``, and whether it is mirrored."""
+
+    size: Size
+    region: Region
+    is_flipped: bool
 
 
 @dataclass(frozen=True)
@@ -24,7 +36,7 @@ class VideoRecord:
     label: int
     part: Span | None = None
 
-    def target(self, span: Span | None = None) -> Target:
+    def target(self, span: Span | None = None, shown: Shown | None = None) -> Target:
         return self.label
 
     def line(self) -> str:
@@ -53,13 +65,13 @@ class ActionRecord:
     num_classes: int
     part: Span | None = None
 
-    def target(self, span: Span | None = None) -> Target:
+    def target(self, span: Span | None = None, shown: Shown | None = None) -> Target:
         """Return a number per class: 1.0 if an action in ``span`` has this class, and 0.0 if not.
 
         If ``span`` is None, all actions of the video count.
         """
-        shown = {action.label for action in self.actions if span is None or action.overlaps(span)}
-        return tuple(float(label in shown) for label in range(self.num_classes))
+        seen = {action.label for action in self.actions if span is None or action.overlaps(span)}
+        return tuple(float(label in seen) for label in range(self.num_classes))
 
     def line(self) -> str:
         actions = (
@@ -69,7 +81,19 @@ class ActionRecord:
         return f"{self.path}{part} {';'.join(actions)}"
 
 
-Record = VideoRecord | ActionRecord
+class Record(Protocol):
+    """A video, or a picture, of a list: its absolute path, the seconds that clips show, and its labels."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def part(self) -> Span | None: ...
+
+    def target(self, span: Span | None = None, shown: Shown | None = None) -> Target:
+        """Return the label of the video, or of a clip that shows ``span`` and of the picture ``shown``."""
+
+    def line(self) -> str:
+        """Identify the video and its labels in a line."""
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from mgexp.data.clips import Times, finish, segment_times
-from mgexp.data.records import Record, Target
+from mgexp.data.records import Record, Shown, Target
 from mgexp.data.time_limit import NO_LIMIT, TimeLimit
-from mgexp.video.reader import Opener, Region, VideoError
+from mgexp.video.reader import Opener, Region, VideoError, whole
 
 FrameOrder = Literal["forward", "repeated", "shuffled", "reversed"]
 """The order of the frames. Three controls show how much a network uses time: ``repeated`` shows the middle frame
@@ -100,7 +100,8 @@ class EvaluationViews(Dataset[View]):
 
     Item i is view i % num_views of record i // num_views. All its crops come from one decoding. If
     ``stride`` is None, the one view shows the middle frame of each of ``frames`` segments of the video.
-    Frames are resized to a short side of ``crop`` pixels, so a crop shows all of the short side.
+    Frames are resized to a short side of ``crop`` pixels, so a crop shows all of the short side. With
+    ``are_whole``, the one crop is the whole frame, stretched to a square.
     ``limit``: the time that a video may take.
     """
 
@@ -114,6 +115,7 @@ class EvaluationViews(Dataset[View]):
     num_crops: int
     opener: Opener
     frame_order: FrameOrder = "forward"
+    are_whole: bool = False
     limit: TimeLimit = NO_LIMIT
 
     def __len__(self) -> int:
@@ -136,6 +138,7 @@ class EvaluationViews(Dataset[View]):
                 # The whole picture is converted once, because the regions of the crops overlap.
                 shown = video.frames_at(start + times, self.crop)
                 frames = shown.pixels
+            label = record.target(None, Shown(shown.size, whole(shown.size), False))
         except VideoError as error:
             nothing = torch.empty((0, self.frames, self.crop, self.crop, 3), dtype=torch.uint8)
             return View(nothing, index, record.target(), str(error))
@@ -151,10 +154,13 @@ class EvaluationViews(Dataset[View]):
         copy_size = (frames.shape[1], frames.shape[2])
         crops = []
         for number in range(self.num_crops):
-            region = view_region(*shown.size, number, self.num_crops).on(shown.size, copy_size)
+            region = whole(shown.size)
+            if not self.are_whole:
+                region = view_region(*shown.size, number, self.num_crops)
+            region = region.on(shown.size, copy_size)
             pixels = torch.from_numpy(frames[:, region.rows, region.columns])
             crops.append(finish(pixels, self.crop))
-        return View(torch.stack(crops), index, record.target(), None)
+        return View(torch.stack(crops), index, label, None)
 
 
 def collate_views(views: Sequence[View]) -> ViewBatch:

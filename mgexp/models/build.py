@@ -10,8 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from mgexp.config.check import DETECTORS
 from mgexp.config.keys import Config
 from mgexp.errors import InputError, first_line
+from mgexp.models.detector import detector
 from mgexp.models.forms import FORMS, take_forms
 from mgexp.models.layers import CheckpointedBlocks, drop_by_clip, freeze, no_jit_warning
 from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet, slowfast
@@ -226,12 +228,28 @@ def build_x3d(cfg: Config) -> nn.Module:
     return model  # type: ignore[no-any-return]
 
 
+def build_detector(cfg: Config) -> nn.Module:
+    """Build Faster R-CNN or RetinaNet, with torchvision's initial weights."""
+    keys = cfg.DETECTOR
+    return detector(
+        cfg.MODEL.MODEL_NAME,
+        num_classes=cfg.MODEL.NUM_CLASSES,
+        depth=cfg.RESNET.DEPTH,
+        width=cfg.RESNET.WIDTH_PER_GROUP,
+        zero_init=cfg.RESNET.ZERO_INIT_FINAL_BN,
+        channels=keys.CHANNELS,
+        anchors=keys.ANCHORS,
+        num_regions=keys.NUM_REGIONS,
+    )
+
+
 OURS = {
     "SlowFast": build_slowfast,
     "ViT": build_vit,
     "MViT": build_mvit,
     "X3D": build_x3d,
     **dict.fromkeys(TEMPORAL, build_resnet),
+    **dict.fromkeys(DETECTORS, build_detector),
 }
 """The networks that tests of ours cover at every shape. A user's file may have registered others before."""
 for _name, _make in OURS.items():
@@ -239,8 +257,8 @@ for _name, _make in OURS.items():
 
 
 def own_names(name: str, network: nn.Module) -> Collection[str]:
-    """Return the names of the weights of a custom model; none for ours, which follow a convention."""
-    return () if name in OURS else network.state_dict().keys()
+    """Return the names of the weights of a custom model or a detector; our others follow a convention."""
+    return () if name in OURS and name not in DETECTORS else network.state_dict().keys()
 
 
 def network_title(name: str, resnet_depth: int) -> str:

@@ -78,6 +78,10 @@ def head_of(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name, layer in zip(heads, layers, strict=True) if layer == chosen)
 
 
+DETECTOR, BODY = "net.", "net.backbone.body."
+"""Beginnings of the names of all tensors of a detector, and of those of its ResNet (then torchvision's)."""
+
+
 def is_counter(name: str) -> bool:
     """Return whether a tensor counts batches. Batch norm with a momentum does not use the count."""
     return name.endswith("num_batches_tracked")

@@ -1,9 +1,9 @@
 """LARS, LAMB, and LAMB with periodical moments decay (PMD): optimizers for large mini-batches.
 
-PMD-LAMB is named in the abstract of LargeDet (ECCV 2020). In each period of 200 steps a coefficient
+PMD-LAMB is that of LargeDet (ECCV 2020). In each period of 200 steps (figure 2) a coefficient
 falls from 1 to 0 and multiplies the decay rates of both moments, so that the accumulated moments
-weigh less and less. Then it starts again. We did not have the published equations, curve and
-period, so this is our reading and not a reproduction:
+weigh less and less. Then it starts again. We did not have the published equations and curve, so
+this is our reading and not a reproduction:
 
 - The coefficient c is 1 in the first step of a period and 0 in its last. Between them it follows a
   cosine or a line.

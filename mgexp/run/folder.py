@@ -23,7 +23,14 @@ MAX_NAME = 100
 """The most characters in the name of a folder. File systems allow 255 bytes."""
 
 METRIC_NAMES = {"top1": "top-1", "top5": "top-5", "map": "mAP"}
-"""Metrics of evaluations.jsonl and result.json, and how people write them."""
+"""Metrics of evaluations.jsonl and result.json by which runs are compared, and how people write them."""
+MORE_METRICS = {
+    "ap50": "AP50",
+    "ap_small": "AP small",
+    "ap_medium": "AP medium",
+    "ap_large": "AP large",
+}
+"""Further metrics of boxes: average precision at an IoU of 0.5, and of boxes of three sizes."""
 
 
 @dataclass(frozen=True)

@@ -90,14 +90,14 @@ def build_protocol(
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Result of an evaluation: ``metrics`` in percent, and the mean ``loss`` per view.
+    """Result of an evaluation: ``metrics`` in percent, and the mean ``loss`` per view if the task has one.
 
     ``scores`` (videos, classes) and ``labels`` (videos, ...) are on the CPU. The scores of a video
     combine all its views.
     """
 
     metrics: Mapping[str, float]
-    loss: float
+    loss: float | None
     scores: Tensor
     labels: Tensor
 
@@ -118,8 +118,9 @@ class Scores:
         self.task.add_scores(self.sums, videos, self.task.scores(logits.float()))
         # Views of one video have one label, so it does not matter which of them writes last.
         self.labels[videos] = labels
-        views = logits.new_tensor(len(labels))
-        self.loss += torch.stack([self.task.loss(logits, labels) * views, views])
+        if not self.task.takes_labels:
+            views = logits.new_tensor(len(labels))
+            self.loss += torch.stack([self.task.loss(logits, labels) * views, views])
 
     def reduce(self, processes: Processes) -> Evaluation:
         self.task.reduce_scores(processes, self.sums)
@@ -129,7 +130,7 @@ class Scores:
         dist.max_(processes, self.labels)
         return Evaluation(
             metrics=self.task.metrics(self.sums, self.labels),
-            loss=(self.loss[0] / self.loss[1]).item(),
+            loss=None if self.task.takes_labels else (self.loss[0] / self.loss[1]).item(),
             scores=self.sums.cpu(),
             labels=self.labels.cpu(),
         )
@@ -212,7 +213,7 @@ class Evaluator:
             check_decoded(dist.merge(self.processes, errors))
             evaluation = scores.reduce(self.processes)
         # All processes have the same loss, so all of them stop here.
-        if not math.isfinite(evaluation.loss):
+        if evaluation.loss is not None and not math.isfinite(evaluation.loss):
             raise TrainingError(
                 f"the evaluation after step {state.step} has the loss {evaluation.loss}, and is not recorded: "
                 f"weights or statistics are too large; {CALMER}"
@@ -264,10 +265,10 @@ class Evaluator:
         # "forward" is how every video runs. Only the controls need words.
         order = "" if protocol.frame_order == "forward" else f", frames {protocol.frame_order}"
         LOGGER.info(
-            "evaluation after step %d: %s, loss %.3f (%s%s)",
+            "evaluation after step %d: %s%s (%s%s)",
             state.step,
             metrics_text(evaluation.metrics, evaluation.scores.shape[1]),
-            evaluation.loss,
+            "" if evaluation.loss is None else f", loss {evaluation.loss:.3f}",
             protocol,
             order,
         )

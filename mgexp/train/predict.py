@@ -161,6 +161,11 @@ def build_predictor(
 
     Raises InputError if the weights are missing or do not fit ``cfg``.
     """
+    task = build_task(cfg)
+    if task.takes_labels:
+        raise InputError(
+            [f"MODEL.MODEL_NAME = {cfg.MODEL.MODEL_NAME}: this is for networks that classify"]
+        )
     if weights or run_dir is None:
         model = build_weighted_model(cfg, weights)
     elif is_best:
@@ -169,7 +174,7 @@ def build_predictor(
         model = build_trained_model(cfg, run_dir)
     normalizer = Normalizer(cfg.DATA.MEAN, cfg.DATA.STD, device)
     classifier = build_classifier(cfg, model) if with_features else None
-    return Predictor(model.to(device).eval(), normalizer, build_task(cfg), classifier)
+    return Predictor(model.to(device).eval(), normalizer, task, classifier)
 
 
 def build_weighted_model(cfg: Config, weights: str) -> nn.Module:

@@ -43,6 +43,7 @@ from mgexp.run.files import is_file
 from mgexp.run.folder import RunDir
 from mgexp.run.remote import local_file
 from mgexp.run.trackers import tracking_problems
+from mgexp.train import detection as _tasks  # noqa: F401 - registers ours
 from mgexp.train.mixing import is_mixed
 from mgexp.train.precision import resolve_precision
 from mgexp.train.step import split_problems

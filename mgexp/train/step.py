@@ -170,6 +170,8 @@ class TrainStep:
     this norm. ``scaler`` belongs to ``precision``. In fp16 it waits for the device, and skips an
     update whose gradients overflow.
 
+    A model that ``takes_labels`` returns the loss itself.
+
     ``model`` may be wrapped for several processes. All processes then have the gradients and the
     batch-norm statistics of the global mini-batch.
     """
@@ -185,6 +187,7 @@ class TrainStep:
     )
     max_grad_norm: float = 0.0
     mixing: Mixing | None = None
+    takes_labels: bool = False
 
     def __call__(self, batch: Batch, num_bn_groups: int, draws: Draws) -> Tensor:
         """Train on ``batch``; return the mean loss of this process's clips, on the device, finite or not.
@@ -256,7 +259,8 @@ class TrainStep:
             if self.mixing:
                 clips, loss_of = self.mixing.apply(self.loss, draws, clips, own.labels)
             with self.precision.autocast(clips.device):
-                loss = loss_of(self.model(clips), own.labels)
+                labels = (own.labels,) if self.takes_labels else ()
+                loss = loss_of(self.model(clips, *labels), own.labels)
             # The gradients of the parts add up, so each part counts by its share of the clips.
             share = loss * (part.clips / len(batch.clips))
             self.scaler.scale(share).backward()  # type: ignore[no-untyped-call]
@@ -293,6 +297,7 @@ def build_step(
         scaler=state.scaler,
         max_grad_norm=cfg.SOLVER.CLIP_GRAD_L2NORM,
         mixing=Mixing(aug.MIXUP_ALPHA, aug.CUTMIX_ALPHA) if is_mixed(aug) else None,
+        takes_labels=task.takes_labels,
     )
 
 

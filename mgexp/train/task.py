@@ -15,7 +15,7 @@ from mgexp.config.keys import Config
 from mgexp.dist import Processes
 from mgexp.errors import InputError
 from mgexp.registry import LOSSES
-from mgexp.run.folder import METRIC_NAMES
+from mgexp.run.folder import METRIC_NAMES, MORE_METRICS
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Function of logits (B, classes) and labels that returns the mean loss."""
@@ -32,7 +32,8 @@ class Task:
 
     ``scores`` turns logits (N, classes) into scores of the same shape. ``metrics`` turns scores
     (videos, classes) and labels into percent by name: top1 and top5, or map. Runs are compared by the first.
-    ``label_shape`` and ``label_type`` describe the label of one video.
+    ``label_shape`` and ``label_type`` describe the label of one video. If the network ``takes_labels`` in
+    training, it returns its own loss, and evaluations have none.
     """
 
     num_classes: int
@@ -42,6 +43,7 @@ class Task:
     ensemble: Ensemble
     label_shape: tuple[int, ...]
     label_type: torch.dtype
+    takes_labels: bool = False
 
     def no_scores(self, num_videos: int, device: torch.device) -> Tensor:
         """Make the scores (num_videos, classes) before the first view, float32."""
@@ -122,12 +124,13 @@ def build_task(cfg: Config) -> Task:
 
 def metric_problems(task: Task, loss: str, expected: Sequence[str]) -> list[str]:
     """List the metrics of a task that mgexp does not know, and ``expected`` ones that it does not have."""
-    # Of one class each video has the first, of many labels all: the metrics are then numbers.
-    labels = torch.full((2, *task.label_shape), int(bool(task.label_shape)), dtype=task.label_type)
-    names = [*task.metrics(torch.zeros(2, task.num_classes), labels)]
+    # So many that some video has a label, without which there is no mAP.
+    labels = task.draw_labels(8, torch.Generator().manual_seed(0))
+    names = [*task.metrics(task.no_scores(8, labels.device), labels)]
     judged = f"MODEL.LOSS_FUNC = {loss} is judged by {' and '.join(names) or 'nothing'}"
-    if not names or not {*names} <= METRIC_NAMES.keys():
-        return [f"{judged}: its task may have the metrics {', '.join(METRIC_NAMES)}"]
+    known = METRIC_NAMES | MORE_METRICS
+    if not names or not {*names} <= known.keys():
+        return [f"{judged}: its task may have the metrics {', '.join(known)}"]
     return [f"EXPECTED: {judged}, not by {name}" for name in expected if name not in names]
 
 
@@ -180,4 +183,5 @@ def metrics_text(metrics: Mapping[str, float], num_classes: int | None = None) -
     """Format metrics as "top-1 91.25 %, top-5 98.00 %". Of five classes or fewer, top-5 is 100 % and left out."""
     is_known = num_classes is not None and num_classes <= 5
     shown = {name: value for name, value in metrics.items() if not (is_known and name == "top5")}
-    return ", ".join(f"{METRIC_NAMES[name]} {value:.2f} %" for name, value in shown.items())
+    names = METRIC_NAMES | MORE_METRICS
+    return ", ".join(f"{names[name]} {value:.2f} %" for name, value in shown.items())

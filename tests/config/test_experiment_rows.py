@@ -28,7 +28,7 @@ def changed(name, parent):
 
 def test_smoke_changes_only_videos_width_and_the_verdict():
     may_change = {"DATA.MAX_TRAIN_VIDEOS", "DATA.MAX_VAL_VIDEOS", "RESNET.WIDTH_PER_GROUP"}
-    may_change |= {"VIT.EMBED_DIM", "MVIT.EMBED_DIM", "X3D.WIDTH_FACTOR"}
+    may_change |= {"VIT.EMBED_DIM", "MVIT.EMBED_DIM", "X3D.WIDTH_FACTOR", "DETECTOR.CHANNELS"}
     may_change |= {"TRAIN.INIT_WEIGHTS", "EXPECTED", "SOLVER.WARMUP_STEPS"}
     may_change |= {"TRAIN.NUM_EVALUATIONS", "BN.NUM_BATCHES_PRECISE"}
     may_change |= {"TEST.NUM_ENSEMBLE_VIEWS", "TEST.NUM_SPATIAL_CROPS"}
