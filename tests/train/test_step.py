@@ -162,6 +162,21 @@ def test_blocks_that_are_computed_twice_draw_the_same_numbers():
     torch.testing.assert_close(*gradients, rtol=0, atol=0)
 
 
+def test_computing_twice_keeps_less(tmp_path):
+    def kept_bytes(model):
+        model.train()
+        sizes = []
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda tensor: sizes.append(tensor.numel()) or tensor, lambda tensor: tensor
+        ):
+            model(torch.zeros(2, 3, 8, 32, 32, dtype=torch.float64))
+        return sum(sizes)
+
+    plain, _ = network_and_batch(tmp_path)
+    twice, _ = network_and_batch(tmp_path, **{"TRAIN.ACTIVATION_CHECKPOINTING": True})
+    assert kept_bytes(twice) < kept_bytes(plain) / 3
+
+
 def test_after_a_step_in_parts_statistics_move_as_usual(tmp_path):
     model, batch = network_and_batch(tmp_path)
     trained(model, batch, 4)
