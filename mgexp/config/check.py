@@ -17,7 +17,15 @@ MOMENTUM, ADAM, PMD = ("sgd", "lars"), ("adamw", "lamb", "pmd_lamb"), ("pmd_lamb
 OUR_OPTIMIZERS = MOMENTUM + ADAM
 OFFICIAL = ("kinetics", "ssv2", "charades", "ucf101", "hmdb51")
 
+OF_VIDEOS = (
+    *("AUG.RANDAUGMENT_OPS", "AUG.MIXUP_ALPHA", "AUG.CUTMIX_ALPHA"),
+    *("DATA.STORE", "DATA.TEMPORAL_GRID", "DATA.ALLOW_OUTSIDE"),
+    *("TRAIN.COMPILE", "TRAIN.ACTIVATION_CHECKPOINTING"),
+)
+"""Keys that pictures with boxes do not take: boxes must stay where their objects are."""
+
 READ_WITH = {
+    **dict.fromkeys(OF_VIDEOS, ("DATA.FORMAT", ("list", "rawframes", "folders", *OFFICIAL))),
     "DATA.CLASSES": ("DATA.FORMAT", ("list", "rawframes", "kinetics", "ssv2", "ucf101", "folders")),
     "DATA.PATH_PREFIX": ("DATA.FORMAT", ("list", "rawframes", "coco", *OFFICIAL)),
     "DATA.PATH_LABEL_SEPARATOR": ("DATA.FORMAT", ("list", "rawframes")),
@@ -95,7 +103,7 @@ def _model_problems(cfg: Config) -> Iterator[str]:
 
 
 def _box_problems(cfg: Config) -> Iterator[str]:
-    """Yield what cannot be combined with boxes, which must stay where their objects are."""
+    """Yield the problems of pictures with boxes; `READ_WITH` has the keys that they do not take."""
     are_boxes, name = cfg.DATA.FORMAT == "coco", cfg.MODEL.MODEL_NAME
     if are_boxes != (name in DETECTORS):
         yield f"DATA.FORMAT = {cfg.DATA.FORMAT} with MODEL.MODEL_NAME = {name}: boxes need a detector"
@@ -109,21 +117,6 @@ def _box_problems(cfg: Config) -> Iterator[str]:
     for key, value in ones.items():
         if value != 1:
             yield f"{key} = {value} with DATA.FORMAT = coco: a picture has one frame and one view"
-    others = {
-        **{
-            f"AUG.{key}": getattr(cfg.AUG, key)
-            for key in ("RANDAUGMENT_OPS", "MIXUP_ALPHA", "CUTMIX_ALPHA")
-        },
-        "MODEL.LABEL_SMOOTHING": cfg.MODEL.LABEL_SMOOTHING,
-        "DATA.STORE": cfg.DATA.STORE,
-        "DATA.TEMPORAL_GRID": cfg.DATA.TEMPORAL_GRID,
-        "DATA.ALLOW_OUTSIDE": cfg.DATA.ALLOW_OUTSIDE,
-        "SOLVER.CLASS_WEIGHTS": cfg.SOLVER.CLASS_WEIGHTS,
-        "TRAIN.COMPILE": cfg.TRAIN.COMPILE,
-        "TRAIN.ACTIVATION_CHECKPOINTING": cfg.TRAIN.ACTIVATION_CHECKPOINTING,
-    }
-    for key, value in others.items():
-        yield from _unread(key, value, "DATA.FORMAT = coco")
 
 
 def _list_problems(cfg: Config) -> Iterator[str]:

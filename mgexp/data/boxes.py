@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from mgexp.data.classes import read_text
 from mgexp.data.formats import Findings
 from mgexp.data.records import Shown, Span, Target
-from mgexp.errors import InputError
+from mgexp.errors import InputError, collected
+from mgexp.run.files import is_file
 from mgexp.video.paths import Root
 from mgexp.video.reader import VideoError, whole
 
@@ -87,10 +92,27 @@ class BoxRecord:
         return f"{self.path} {self.height} {self.width} {self.boxes}"
 
 
-def coco_names(list_path: Path) -> list[str]:
-    """Return the names of the categories of a list, in the order of their numbers."""
-    categories = sorted(_read(list_path)["categories"], key=lambda category: category["id"])
-    return [category["name"] for category in categories]
+def coco_names(list_path: Path) -> tuple[str, ...]:
+    """Return the names of the categories of a list, in the order of their numbers. Raises InputError."""
+    changed = list_path.stat().st_mtime_ns if is_file(list_path) else 0
+    return _names(list_path, changed)
+
+
+# A start asks for the names several times, and COCO's own list has hundreds of megabytes.
+@lru_cache(maxsize=1)
+def _names(list_path: Path, _changed_ns: int) -> tuple[str, ...]:
+    with _understanding(list_path):
+        categories = json.loads(read_text(list_path))["categories"]
+        return tuple(each["name"] for each in sorted(categories, key=itemgetter("id")))
+
+
+@contextmanager
+def _understanding(list_path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        what = f"not COCO's format: {type(error).__name__}: {error}"
+        raise InputError([f"{list_path}: {what}"]) from error
 
 
 def read_coco(list_path: Path, root: Path, classes: Mapping[str, int]) -> Findings:
@@ -99,19 +121,18 @@ def read_coco(list_path: Path, root: Path, classes: Mapping[str, int]) -> Findin
     Paths are relative to ``root``. Boxes without an area are left out, as in torchvision's own training; the
     official training list has one. Pictures without boxes stay.
     """
-    found = Findings(root, f"list file {list_path} is empty")
-    inside, content = Root(root), _read(list_path)
-    labels = {each["id"]: classes.get(each["name"], -1) for each in content["categories"]}
+    found, inside = Findings(root, f"list file {list_path} is empty"), Root(root)
     boxes = defaultdict[Any, list[Box]](list)
-    try:
+    with collected(found.problems), _understanding(list_path):
+        content = json.loads(read_text(list_path))
+        labels = {each["id"]: classes.get(each["name"], -1) for each in content["categories"]}
         for each in content["annotations"]:
             place = f"{list_path}: annotation {each.get('id')}"
             left, top, wide, tall = map(float, each["bbox"])
             label = labels.get(each["category_id"], -1)
             if label < 0:
-                found.fault(
-                    place, "category that the training list does not have", each["category_id"]
-                )
+                what = "category that the training list does not have"
+                found.fault(place, what, each["category_id"])
             elif wide > 0 and tall > 0:
                 area = float(each.get("area", wide * tall))
                 sides = (left, top, left + wide, top + tall)
@@ -126,22 +147,4 @@ def read_coco(list_path: Path, root: Path, classes: Mapping[str, int]) -> Findin
             else:
                 size = (int(each["height"]), int(each["width"]))
                 found.add(place, BoxRecord(path, *size, own))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        found.problems.append(f"{list_path}: not COCO's format: {type(error).__name__}: {error}")
     return found
-
-
-def _read(list_path: Path) -> dict[str, Any]:
-    """Read a list. Raises InputError if it is no JSON with pictures, boxes and categories."""
-    try:
-        content = json.loads(list_path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError([f"{list_path}: {error.strerror}"]) from error
-    except ValueError as error:
-        raise InputError([f"{list_path}: not JSON: {error}"]) from error
-    missing = {"images", "annotations", "categories"} - set(content)
-    if missing or not isinstance(content, dict):
-        raise InputError(
-            [f"{list_path}: not COCO's format: it has no {', '.join(sorted(missing))}"]
-        )
-    return content

@@ -13,7 +13,7 @@ from mgexp.config.check import cross_problems
 from mgexp.config.keys import Config, DataKeys, ModelKeys
 from mgexp.config.load import in_fold, read_config
 from mgexp.data.boxes import coco_names, read_coco
-from mgexp.data.classes import number_classes, read_classes, read_text
+from mgexp.data.classes import number_classes, number_in_order, read_classes, read_text
 from mgexp.data.formats import (
     Findings,
     class_folders,
@@ -137,13 +137,8 @@ def _class_numbers(data: DataKeys, num_classes: int) -> dict[str, int]:
     if not data.TRAIN_LIST:
         raise InputError(["DATA.TRAIN_LIST is not set: it has all classes"])
     if data.FORMAT == "coco":
-        # The numbers of COCO's categories have gaps.
-        names = coco_names(Path(data.TRAIN_LIST))
-        problem = f"{data.TRAIN_LIST} has {counted(len(names), 'category', 'categories')}"
-        raise_problems(
-            [f"{problem}, MODEL.NUM_CLASSES is {num_classes}"] * (len(names) != num_classes)
-        )
-        return {name: number for number, name in enumerate(names)}
+        # In the order of COCO's own numbers, which have gaps.
+        return number_in_order(coco_names(Path(data.TRAIN_LIST)), data.TRAIN_LIST, num_classes)
     read_names = kinetics_labels if data.FORMAT == "kinetics" else class_folders
     return number_classes(read_names(Path(data.TRAIN_LIST)), data.TRAIN_LIST, num_classes)
 

@@ -3,8 +3,8 @@
 Both have a ResNet with batch norm, and a feature pyramid (Lin et al., CVPR 2017) and heads without it.
 
 Boxes are rows of a block of fixed size, see ``data/boxes.py``. Their sides are shares of the picture, so that they
-hold at every size of a schedule. Anchors stay in pixels: in a smaller picture
-an object moves to a finer level, as in training at several scales.
+hold at every size of a schedule. Anchors stay in pixels: in a smaller picture an object moves to a finer level, as
+in training at several scales.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Detector(nn.Module):
         if labels is not None:
             losses = self.net(pictures, targets_of(labels, pictures.shape[-1]))
             return torch.stack([*losses.values()]).sum()
-        if self.training or clips.is_meta or torch._C._get_tracing_state() is not None:
+        if self.training or clips.is_meta or _is_tracing():
             return self.dense(pictures)
         return torch.stack([rows_of(found, pictures.shape[-1]) for found in self.net(pictures)])
 
@@ -81,6 +81,10 @@ class Detector(nn.Module):
             regions = maps[0].new_zeros(count, maps[0].shape[1], POOLED, POOLED)
             outputs = [*objectness, *deltas, *heads.box_predictor(heads.box_head(regions))]
         return torch.cat([output.reshape(len(pictures), -1) for output in outputs], 1)
+
+
+def _is_tracing() -> bool:
+    return torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call, no-any-return]
 
 
 def targets_of(labels: Tensor, side: int) -> list[dict[str, Tensor]]:

@@ -60,6 +60,8 @@ _NONLOCAL = re.compile(
 _HEAD = re.compile(r"(?:blocks\.\d\.proj|head(?:\.1|\.proj)?)\.(?P<end>\w+)")
 
 
+BODY = "net.backbone.body."
+"""The beginning of the names of a detector's ResNet, which go on as torchvision's."""
 BLOCK = re.compile(r"(?:^|\.)blocks\.(\d+)\.")
 """Finds the number of the block of a network in the name of a tensor."""
 
@@ -68,18 +70,17 @@ def head_of(names: Iterable[str]) -> tuple[str, ...]:
     """Return the names of the classifier's tensors, of all names of a network in its order.
 
     The classifier is called ``head``. In pytorchvideo's networks it is the ``proj`` of the last block. A custom
-    model may have a layer of this name in every block.
+    model may have a layer of this name in every block. In a detector it is all but the ResNet.
     """
+    names = [*names]
+    if any(name.startswith(BODY) for name in names):
+        return tuple(name for name in names if not name.startswith(BODY))
     heads = [name for name in names if _HEAD.fullmatch(name)]
     layers = [name.rpartition(".")[0] for name in heads]
     chosen = next(
         (layer for layer in layers if layer.startswith("head")), layers[-1] if layers else ""
     )
     return tuple(name for name, layer in zip(heads, layers, strict=True) if layer == chosen)
-
-
-DETECTOR, BODY = "net.", "net.backbone.body."
-"""Beginnings of the names of all tensors of a detector, and of those of its ResNet (then torchvision's)."""
 
 
 def is_counter(name: str) -> bool:

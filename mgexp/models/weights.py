@@ -225,9 +225,8 @@ def fit_weights(file: WeightsFile, model: nn.Module) -> Fit:
     if file.naming in names.RENAMINGS:
         rename = names.RENAMINGS[file.naming](state)
         theirs = {name: rename(name) for name in state}
-    # A detector takes its ResNet alone from an image network, whose classifier has no place in it.
-    of_body = {name for name in state if name.startswith(names.BODY)}
-    if of_body and file.naming == "torchvision":
+    is_detector = any(name.startswith(names.BODY) for name in state)
+    if is_detector and file.naming == "torchvision":
         theirs = {name: name.removeprefix(names.BODY) for name in state}
     is_mvit = False
     if any(".rel_pos_" in name for name in state):
@@ -266,7 +265,8 @@ def fit_weights(file: WeightsFile, model: nn.Module) -> Fit:
     asked = {theirs[name] for name in used}
     unused = (*(name for name in file.tensors if name not in asked), *file.outside)
     fit = Fit(file, used, left, missing, unused)
-    heads = {"fc.weight", "fc.bias"} if of_body else {theirs[name] for name in left}
+    # A detector has no place for the classifier of an image network.
+    heads = {"fc.weight", "fc.bias"} if is_detector else {theirs[name] for name in left}
     problems = [*_problems(fit, state, heads)]
     if problems:
         text = f"{file.path} ({file.naming}) does not fit the model: {', '.join(problems)}"
@@ -293,12 +293,7 @@ def _problems(fit: Fit, state: Mapping[str, Tensor], heads: set[str]) -> Iterato
     # A non-local block may be missing as a whole, but not in part. None stands for all other
     # tensors.
     begun = {None, *(names.nonlocal_block(name) for name in fit.used)}
-    lacking = [
-        name
-        for name in _but_counters(fit.missing)
-        if names.nonlocal_block(name) in begun
-        and (name.startswith(names.BODY) or not name.startswith(names.DETECTOR))
-    ]
+    lacking = [n for n in _but_counters(fit.missing) if names.nonlocal_block(n) in begun]
     if lacking:
         yield f"{len(lacking)} tensors of the model are not in the file: {listed(lacking, MAX_LISTED)}"
     others = OTHER_TASKS.get(fit.file.naming, ())

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mgexp.data.boxes import COLUMNS, MAX_BOXES
+from mgexp.errors import InputError
 from mgexp.models.detector import MAX_DETECTIONS
 from mgexp.registry import LOSSES
 from mgexp.train.task import Ensemble, Task
@@ -64,8 +65,11 @@ def coco_metrics(detections: Tensor, labels: Tensor) -> dict[str, float]:
 
 def coco_numbers(detections: Tensor, labels: Tensor) -> list[float]:
     """Return COCO's 12 numbers. faster-coco-eval computes what pycocotools does, in C++."""
-    # An extra of this package: most users have no boxes.
-    from faster_coco_eval import COCO, COCOeval_faster
+    try:
+        from faster_coco_eval import COCO, COCOeval_faster
+    except ImportError as error:
+        problem = "MODEL.LOSS_FUNC = detection: pip install 'mgexp[detection]'"
+        raise InputError([problem]) from error
 
     truth, found = coco_tables(detections, labels)
     pictures = COCO(truth)

@@ -20,6 +20,10 @@ RELATIVE = (
 TSM = "MODEL.MODEL_NAME TSM RESNET.DEPTH 50 RESNET.WIDTH_PER_GROUP 36"
 STRONG = "AUG.RANDAUGMENT_OPS 1 AUG.RANDAUGMENT_MAGNITUDE 20 AUG.COARSE_STRENGTH 2"
 CHARADES = "DATA.FORMAT charades MODEL.LOSS_FUNC bce_logit"
+BOXES = (
+    "DATA.FORMAT coco MODEL.LOSS_FUNC detection MODEL.MODEL_NAME FasterRCNN DATA.NUM_FRAMES 1 "
+    "TEST.NUM_ENSEMBLE_VIEWS 1 TEST.NUM_SPATIAL_CROPS 1"
+)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +58,16 @@ CHARADES = "DATA.FORMAT charades MODEL.LOSS_FUNC bce_logit"
         ("AUG.COARSE_STRENGTH 0.5", "AUG.COARSE_STRENGTH = 0.5 is not read"),
         ("AUG.COLOR_JITTER 0.6 AUG.COARSE_STRENGTH 2", "AUG.COARSE_STRENGTH = 2 is 1.2"),
         ("AUG.RE_PROB 0.75 AUG.COARSE_STRENGTH 2", "AUG.COARSE_STRENGTH = 2 is 1.5"),
+        (BOXES.replace("FasterRCNN", "ViT"), "MODEL.MODEL_NAME = ViT: boxes need a detector"),
+        (BOXES.replace("detection", "bce_logit"), "DATA.FORMAT = coco takes detection"),
+        (BOXES.replace("FRAMES 1", "FRAMES 8"), "DATA.NUM_FRAMES = 8 with DATA.FORMAT = coco"),
+        (BOXES.replace("CROPS 1", "CROPS 3"), "TEST.NUM_SPATIAL_CROPS = 3 with"),
+        (f"{BOXES} AUG.RANDAUGMENT_OPS 2", "AUG.RANDAUGMENT_OPS = 2 is not read with DATA.FORMAT"),
+        (f"{BOXES} AUG.CUTMIX_ALPHA 1", "AUG.CUTMIX_ALPHA = 1.0 is not read"),
+        (f"{BOXES} DATA.STORE copies", "DATA.STORE = copies is not read"),
+        (f"{BOXES} TRAIN.COMPILE default", "TRAIN.COMPILE = default is not read"),
+        (f"{BOXES} MODEL.LABEL_SMOOTHING 0.1", "MODEL.LABEL_SMOOTHING = 0.1 is not read"),
+        (f"{BOXES} SOLVER.CLASS_WEIGHTS loss", "SOLVER.CLASS_WEIGHTS = loss is not read"),
         (STRONG, "AUG.RANDAUGMENT_MAGNITUDE = 20 times AUG.COARSE_STRENGTH = 2 is 40"),
     ],
 )
@@ -65,6 +79,7 @@ def test_keys_that_contradict_each_other_are_one_problem(pairs, said):
 @pytest.mark.parametrize(
     "pairs",
     [
+        BOXES,
         "TEST.FRAME_ORDER shuffled TRAIN.ENABLE False",
         "MULTIGRID.NOISE_SCALE 40 MULTIGRID.LR_SCALING noise",
         "DATA.NUM_FOLDS 5 DATA.TRAIN_LIST train_{fold}.csv DATA.VAL_LIST val_{fold}.csv",

@@ -140,7 +140,7 @@ def test_a_list_of_coco_is_read(tmp_path):
     videos = read(tmp_path)
     assert videos.problems == ()
     first, second = videos.records
-    assert coco_names(tmp_path / "list.json") == ["cat", "dog"]
+    assert coco_names(tmp_path / "list.json") == ("cat", "dog")
     assert first.boxes == (
         Box(1, 4.0, 6.0, 24.0, 22.0, False, 99.0),
         Box(0, 1.0, 2.0, 4.0, 6.0, True, 12.0),
@@ -158,6 +158,8 @@ def test_a_list_of_coco_is_read(tmp_path):
             "list.json",
         ),
         ({"annotations": [COCO["annotations"][0]] * (1 + MAX_BOXES)}, "picture 7"),
+        ({"categories": [{"id": 3}]}, "list.json"),
+        ({"images": 5}, "list.json"),
     ],
 )
 def test_a_fault_of_a_list_says_where(tmp_path, changes, place):

@@ -128,6 +128,7 @@ def test_weights_of_an_image_network_are_loaded_into_the_resnet(tmp_path, name):
     others = [key for key in state if not key.startswith("net.backbone.body.")]
     assert others
     assert all(torch.equal(state[key], before[key]) for key in others)
+    assert fit.left == tuple(others)
 
 
 def test_weights_of_another_depth_are_refused(tmp_path):
