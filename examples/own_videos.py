@@ -83,6 +83,8 @@ def accuracy(model: nn.Module, folder: str, classes: list[str]) -> float:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
     train_folder, val_folder = sys.argv[1:]
     torch.manual_seed(0)
     names = videos_in(train_folder)[1]

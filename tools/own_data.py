@@ -2,7 +2,7 @@
 """Look at your own videos, and write a project folder that trains on them: lists, two YAMLs and a study.
 
   python tools/own_data.py VIDEOS              # VIDEOS/<class>/<video>, or VIDEOS/{train,val}/<class>/<video>
-  python tools/study.py projects/VIDEOS        # train the baseline and long, and compare them
+  python tools/study.py projects/VIDEOS        # train the baseline, long, and a baseline with the FLOPs of long
   python tools/predict.py a_video.mp4 --run projects/VIDEOS/runs/baseline/seed0
   python tools/own_data.py VIDEOS --list all.txt    # lines of 'path label' in place of folders by class
 
