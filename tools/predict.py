@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Print which classes a trained model sees in videos, and how many it has right in a labelled list.
+"""Print which classes a trained model sees in videos, or which boxes in pictures, and score a labelled list.
 
   python tools/predict.py my_videos --run runs/quickstart/long/seed0 --csv classes.csv
   python tools/predict.py --list test.csv --run runs/quickstart/long/seed0
   python tools/predict.py long_video.mp4 --every 2 --run runs/quickstart/long/seed0
   python tools/predict.py --list test.csv --cfg YAML --weights SLOWFAST_8x8_R50.pyth
+  python tools/predict.py my_pictures --run runs/large_det/sgd_4/seed0 --draw drawn
 
 RUN is the folder of a finished run. A video is seen in all views of the full protocol, and its
 probabilities are their mean, or with DATA.ENSEMBLE_METHOD max the largest of each class.
@@ -18,9 +19,10 @@ import argparse
 import math
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +33,12 @@ import mgexp  # noqa: F401
 import numpy as np
 import simplejson
 import torch
+from PIL import Image, ImageDraw
 
 from mgexp.config.check import cross_problems
 from mgexp.config.keys import Config
 from mgexp.config.load import flatten, load_config
+from mgexp.data.boxes import BoxRecord
 from mgexp.data.formats import ENDINGS
 from mgexp.data.lists import build_list
 from mgexp.data.loader import build_opener, build_view_loader, worker_count, worker_problems
@@ -42,6 +46,7 @@ from mgexp.data.records import Record, VideoList, VideoRecord
 from mgexp.dist import Processes, device_of, device_problems
 from mgexp.errors import collected, listed, raise_problems
 from mgexp.models.build import build_problems
+from mgexp.models.detector import MAX_DETECTIONS
 from mgexp.options import (
     ToolParser,
     add_import_option,
@@ -63,15 +68,20 @@ from mgexp.train.faults import explanation
 from mgexp.train.predict import Prediction, build_predictor, load_run, read_names
 from mgexp.train.setup import list_problems
 from mgexp.train.task import Task, build_task, metrics_text
-from mgexp.video.frame_folder import FilesAndFolders, images_of, is_image
+from mgexp.video.frame_folder import FilesAndFolders, images_of, is_image, read_image
 from mgexp.video.reader import Opener, VideoError
 
 NUM_BEST = 5
+SURE = 0.5
+"""Without --top, a box is shown from this probability on."""
 NO_LABEL = 0
 """The label of a video without one. A record needs a label, and a prediction does not read it."""
 COLUMNS = ("video", "seconds", "rank", "label", "name", "probability", "error", "truth")
 """The columns of the CSV file. ``seconds`` is the beginning of a stretch of a video, and empty for a whole one.
 ``truth`` has the classes of a video of a labelled list, with spaces between."""
+COLOURS = ("red", "yellow", "cyan", "lime", "magenta", "orange", "white", "blue")
+SIDES = ("left", "top", "right", "bottom")
+"""More columns for a detector: the sides of a box as shares of the picture's width and height."""
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -93,7 +103,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--every", type=float, metavar="SECONDS", help=text)
     text = "names of the classes, as DATA.CLASSES takes (default: those of the run)"
     add("--classes", type=Path, help=text)
-    text = f"classes shown (default: {NUM_BEST}, or all if fewer; 1 with --list and --every)"
+    text = "write each picture into DIR with the boxes that a detector finds"
+    add("--draw", type=Path, metavar="DIR", help=text)
+    text = f"classes shown (default: {NUM_BEST}, or all if fewer; 1 with --list and --every); of a detector, boxes"
     add("--top", type=int, metavar="N", help=text)
     add("--csv", type=Path, metavar="FILE", help="write a line for each video and class")
     text = "write the vector before the classifier of each video, the mean of its views"
@@ -114,9 +126,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return options
 
 
-def option_problems(options: argparse.Namespace, num_classes: int) -> list[str]:
+def option_problems(options: argparse.Namespace, num_classes: int, is_detector: bool) -> list[str]:
     """Say what is wrong with the options, but for the videos and the list."""
+    videos_only = {"--every": options.every, "--features": options.features}
+    pictures_only = {"--draw": options.draw}
+    refused = videos_only if is_detector else pictures_only
     problems = [
+        *(f"{name}: not with this network" for name, value in refused.items() if value),
         *device_problems(options.device, torch.cuda.device_count()),
         *without_folder({"--csv": options.csv, "--features": options.features}),
         *not_positive({"--every": options.every}),
@@ -125,16 +141,19 @@ def option_problems(options: argparse.Namespace, num_classes: int) -> list[str]:
         problems.append(f"--csv {options.csv} exists and does not end in .csv: choose another name")
     if options.features and options.features.suffix != ".npz":
         problems.append(f"--features {options.features} does not end in .npz")
-    if options.top is not None and not 1 <= options.top <= num_classes:
-        problems.append(f"--top {options.top}: the model has {num_classes} classes; give 1 to that")
+    most = MAX_DETECTIONS if is_detector else num_classes
+    if options.top is not None and not 1 <= options.top <= most:
+        what = "boxes a picture" if is_detector else "classes"
+        problems.append(f"--top {options.top}: the model has {most} {what}; give 1 to that")
     return problems
 
 
-def find_videos(names: Sequence[str]) -> tuple[list[str], list[str]]:
+def find_videos(names: Sequence[str], are_pictures: bool) -> tuple[list[str], list[str]]:
     """Return the videos that ``names`` stand for, and the files of folders that do not end like a video.
 
     A file is taken as it is, and a folder is searched with all below. A folder of numbered images without videos
-    is one video. Hidden files are left out, and links to folders are not followed.
+    is one video, unless ``are_pictures``: then each image is one. Hidden files are left out, and links to folders
+    are not followed.
     """
     videos: list[str] = []
     skipped: list[str] = []
@@ -145,12 +164,14 @@ def find_videos(names: Sequence[str]) -> tuple[list[str], list[str]]:
         for folder, folders, files in os.walk(name):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             paths = [Path(folder, file) for file in sorted(files) if not file.startswith(".")]
-            if is_frame_folder(folder, paths):
+            if not are_pictures and is_frame_folder(folder, paths):
                 videos.append(folder)
                 skipped += [str(path) for path in paths if not is_image(path.name)]
             else:
                 for path in paths:
-                    (videos if path.suffix.lower() in ENDINGS else skipped).append(str(path))
+                    is_video = path.suffix.lower() in ENDINGS
+                    is_wanted = is_image(path.name) if are_pictures else is_video
+                    (videos if is_wanted else skipped).append(str(path))
     return list(dict.fromkeys(videos)), list(dict.fromkeys(skipped))
 
 
@@ -190,14 +211,17 @@ def list_records(cfg: Config, problems: list[str]) -> tuple[Record, ...]:
     return videos.records
 
 
-def video_records(options: argparse.Namespace, opener: Opener, problems: list[str]) -> list[Record]:
-    """Find the videos of the command line, or their stretches."""
-    videos, skipped = find_videos(options.videos)
+def video_records(
+    options: argparse.Namespace, opener: Opener, are_pictures: bool, problems: list[str]
+) -> list[Record]:
+    """Find the videos of the command line, or their stretches, or the pictures."""
+    videos, skipped = find_videos(options.videos, are_pictures)
+    kind = "picture" if are_pictures else "video"
     if not videos:
-        problems.append(f"no video in {', '.join(options.videos)}")
+        problems.append(f"no {kind} in {', '.join(options.videos)}")
     if skipped:
         num = counted(len(skipped), "file", "files")
-        say(f"skipped {num} without the ending of a video: {listed(skipped, 5)}")
+        say(f"skipped {num} without the ending of a {kind}: {listed(skipped, 5)}")
     if options.every and not problems:
         return [part for video in videos for part in cut(video, options.every, opener)]
     return [VideoRecord(video, NO_LABEL) for video in videos]
@@ -218,7 +242,8 @@ def predict(options: argparse.Namespace, stop: StopRequest) -> int:
     """Print the predictions or the accuracy, and write the files. Raises InputError for bad input."""
     run_dir, cfg = read_configuration(options)
     num_classes = cfg.MODEL.NUM_CLASSES
-    problems = option_problems(options, num_classes)
+    is_detector = build_task(cfg).takes_labels
+    problems = option_problems(options, num_classes, is_detector)
     problems += worker_problems(cfg.DATA_LOADER.NUM_WORKERS)
     names: tuple[str, ...] = ()
     records: Sequence[Record] = ()
@@ -231,7 +256,12 @@ def predict(options: argparse.Namespace, stop: StopRequest) -> int:
             opener = build_opener(cfg)
             records = list_records(cfg, problems)
         else:
-            records = video_records(options, opener, problems)
+            records = video_records(options, opener, is_detector, problems)
+    names_of_files = Counter(drawn_in(Path(), record).name for record in records)
+    if options.draw and max(names_of_files.values(), default=0) > 1:
+        problems.append(
+            f"--draw: several pictures are called {names_of_files.most_common(1)[0][0]}"
+        )
     raise_problems(problems)
     device = device_of(options.device)
     if options.checkpoint:
@@ -242,6 +272,7 @@ def predict(options: argparse.Namespace, stop: StopRequest) -> int:
             *(cfg, run_dir, device, options.weights),
             is_best=options.checkpoint == "best",
             with_features=options.features is not None,
+            may_detect=True,
         )
         # NUM_WORKERS may still be auto in its YAML.
         workers = min(worker_count(cfg.DATA_LOADER.NUM_WORKERS), len(records))
@@ -250,6 +281,8 @@ def predict(options: argparse.Namespace, stop: StopRequest) -> int:
         is_full = options.every is None
         views = build_view_loader(cfg, records, is_full, device, Processes(), opener)
         predictions = predictor.predict(records, views)
+        if options.draw:
+            predictions = drawing(predictions, options.draw, names, options.top)
         groups = read_groups(dict(flatten(cfg))) if options.list else {}
         return report(options, predictions, names, stop, len(records), predictor.task, groups)
 
@@ -267,7 +300,8 @@ def report(
 
     After a signal, this is done with the predictions that are there, and Interrupted is raised.
     """
-    top = options.top or (1 if options.list or options.every else min(NUM_BEST, task.num_classes))
+    default = None if task.takes_labels else min(NUM_BEST, task.num_classes)
+    top = options.top or (1 if default and (options.list or options.every) else default)
     is_quiet = options.json or options.list
     seen: list[Prediction] = []
     printed = ""
@@ -296,7 +330,7 @@ def report(
         elif text:
             print(text, flush=True)
         if options.csv:
-            write_csv(options.csv, seen, names, top, bool(options.list))
+            write_csv(options.csv, seen, names, top, bool(options.list), task.takes_labels)
             say(f"wrote {options.csv}")
         if options.features:
             write_features(options.features, seen, bool(options.list))
@@ -348,17 +382,42 @@ def truth_of(record: Record) -> tuple[int, ...]:
     """Return the classes of a video of a labelled list."""
     if isinstance(record, VideoRecord):
         return (record.label,)
-    return tuple(sorted({action.label for action in record.actions}))
+    parts = record.boxes if isinstance(record, BoxRecord) else record.actions
+    return tuple(sorted({part.label for part in parts}))
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A class that a network sees in a video, with its ``sides`` if it is in a box: see SIDES."""
+
+    label: int
+    probability: float
+    sides: tuple[float, ...] = ()
+
+
+def seen_in(prediction: Prediction, top: int | None) -> list[Seen]:
+    """Return the ``top`` classes or boxes, the best first. None: the boxes whose probability is SURE or more."""
+    scores = prediction.probabilities
+    if scores is None or scores.ndim == 1:
+        return [Seen(*pair) for pair in prediction.best(top or 0)]
+    rows = [row for row in scores.tolist() if row[0]]  # the others are unused
+    boxes = [Seen(int(label) - 1, score, tuple(sides)) for label, *sides, score in rows]
+    return boxes[:top] if top else [box for box in boxes if box.probability >= SURE]
 
 
 def as_json(
-    prediction: Prediction, names: Sequence[str], top: int, has_labels: bool
+    prediction: Prediction, names: Sequence[str], top: int | None, has_labels: bool
 ) -> dict[str, object]:
     """Return one video for ``--json``. Probabilities are between 0 and 1."""
     record = prediction.record
     classes = [
-        {"label": label, "name": name_of(label, names), "probability": probability}
-        for label, probability in prediction.best(top)
+        {
+            "label": seen.label,
+            "name": name_of(seen.label, names),
+            "probability": seen.probability,
+            **dict(zip(SIDES, seen.sides, strict=False)),
+        }
+        for seen in seen_in(prediction, top)
     ]
     return {
         "video": record.path,
@@ -369,11 +428,13 @@ def as_json(
     }
 
 
-def as_lines(prediction: Prediction, names: Sequence[str], top: int) -> list[str]:
+def as_lines(prediction: Prediction, names: Sequence[str], top: int | None) -> list[str]:
     """Write the classes of one video, a line for each, or those of a stretch of it in one line."""
     part = prediction.record.part
     classes = [
-        f"{100 * share:6.1f} %  {name_of(label, names)}" for label, share in prediction.best(top)
+        f"{100 * seen.probability:6.1f} %  {name_of(seen.label, names)}"
+        + "".join(f" {side:6.3f}" for side in seen.sides)
+        for seen in seen_in(prediction, top)
     ]
     return [f"{part[0]:8.1f} s{''.join(classes)}"] if part else classes
 
@@ -382,20 +443,54 @@ def write_csv(
     path: Path,
     predictions: Iterable[Prediction],
     names: Sequence[str],
-    top: int,
+    top: int | None,
     has_labels: bool,
+    has_boxes: bool,
 ) -> None:
-    """Write a line for each video and class, the most probable first, and one for each video that failed."""
-    rows: list[Sequence[object]] = [COLUMNS]
+    """Write a line for each video and class or box, the most probable first, and one for each that failed."""
+    sides = SIDES if has_boxes else ()
+    rows: list[Sequence[object]] = [(*COLUMNS, *sides)]
     for prediction in predictions:
         record = prediction.record
         where = (record.path, round(record.part[0], 3) if record.part else None)
         truth = " ".join(map(str, truth_of(record))) if has_labels else None
-        for rank, (label, share) in enumerate(prediction.best(top), start=1):
-            rows.append((*where, rank, label, name_of(label, names), f"{share:.6f}", None, truth))
+        for rank, seen in enumerate(seen_in(prediction, top), start=1):
+            what = (seen.label, name_of(seen.label, names), f"{seen.probability:.6f}")
+            rows.append((*where, rank, *what, None, truth, *(f"{side:.6f}" for side in seen.sides)))
         if prediction.error:
-            rows.append((*where, None, None, None, None, prediction.error, truth))
+            nothing = [None] * len(sides)
+            rows.append((*where, None, None, None, None, prediction.error, truth, *nothing))
     write_rows(path, rows)
+
+
+def drawn_in(folder: Path, record: Record) -> Path:
+    """Return the file of a picture that is drawn with its boxes."""
+    return folder / f"{Path(record.path).stem}.png"
+
+
+def drawing(
+    predictions: Iterable[Prediction], folder: Path, names: Sequence[str], top: int | None
+) -> Iterator[Prediction]:
+    """Yield the predictions, each after its picture is drawn."""
+    for prediction in predictions:
+        if not prediction.error:
+            draw(drawn_in(folder, prediction.record), prediction, names, top)
+        yield prediction
+
+
+def draw(path: Path, prediction: Prediction, names: Sequence[str], top: int | None) -> None:
+    """Write a picture with its boxes, of a colour for each class, as PNG."""
+    picture = Image.fromarray(read_image(prediction.record.path))
+    canvas, size = ImageDraw.Draw(picture), picture.size * 2
+    for seen in reversed(seen_in(prediction, top)):
+        colour = COLOURS[seen.label % len(COLOURS)]
+        box = [side * pixels for side, pixels in zip(seen.sides, size, strict=True)]
+        canvas.rectangle(box, outline=colour, width=2)
+        text = f"{name_of(seen.label, names)} {100 * seen.probability:.0f} %"
+        canvas.text((box[0] + 4, box[1] + 2), text, fill=colour)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(path) as file:
+        picture.save(file, "png")
 
 
 def write_features(path: Path, predictions: Iterable[Prediction], has_labels: bool) -> None:

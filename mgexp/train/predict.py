@@ -156,13 +156,14 @@ def build_predictor(
     weights: str = "",
     is_best: bool = False,
     with_features: bool = False,
+    may_detect: bool = False,
 ) -> Predictor:
     """Load the model of a finished run, of its best evaluation if ``is_best``, or else the file ``weights``.
 
-    Raises InputError if the weights are missing or do not fit ``cfg``.
+    Raises InputError if the weights are missing or do not fit ``cfg``, and for a detector unless ``may_detect``.
     """
     task = build_task(cfg)
-    if task.takes_labels:
+    if task.takes_labels and not may_detect:
         raise InputError(
             [f"MODEL.MODEL_NAME = {cfg.MODEL.MODEL_NAME}: this is for networks that classify"]
         )

@@ -397,7 +397,8 @@ def build_num_videos(cfg: Config, given: int | None) -> tuple[int, list[str]]:
         return max(1, given), [] if given > 0 else [f"--num-videos {given} is not positive"]
     cfg = in_fold(cfg)
     path, num_listed, problems = Path(cfg.DATA.TRAIN_LIST), 0, list[str]()
-    if cfg.DATA.TRAIN_LIST and cfg.DATA.FORMAT != "list":
+    is_there = path.exists() or not cfg.DATA.NUM_VIDEOS
+    if cfg.DATA.TRAIN_LIST and cfg.DATA.FORMAT != "list" and is_there:
         videos = build_list(cfg, "TRAIN_LIST")
         num_listed, problems = videos.num_listed, list(videos.problems)
     elif cfg.DATA.TRAIN_LIST and is_file(path):

@@ -9,6 +9,7 @@ import json
 import math
 
 import pytest
+from pictures import picture_keys, write_pictures
 from tiny import NUM_TRAIN, NUM_VAL, ROWS, command
 
 from mgexp.config.load import SMOKE_STEPS, load_config
@@ -28,8 +29,13 @@ def charades_lists(tmp_path_factory):
     return folder
 
 
-def pairs(cfg, data, charades_lists):
-    """The keys that make a row small, and point to the videos."""
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    return picture_keys(write_pictures(tmp_path_factory.mktemp("pictures")))
+
+
+def pairs(cfg, data, charades_lists, pictures):
+    """The keys that make a row small, and point to the videos or pictures."""
     lists, ending = (charades_lists, "csv") if cfg.DATA.FORMAT == "charades" else (data, "txt")
     small = {
         "DEVICE": "cpu",
@@ -44,6 +50,9 @@ def pairs(cfg, data, charades_lists):
         "TEST.NUM_ENSEMBLE_VIEWS": 1,
         "TEST.NUM_SPATIAL_CROPS": 1,
     }
+    if cfg.DATA.FORMAT == "coco":
+        small |= {"DATA.TRAIN_CROP_SIZE": 64, "DATA.TEST_CROP_SIZE": 64, "TRAIN.BATCH_SIZE": 4}
+        small |= {"MODEL.NUM_CLASSES": 3, "DETECTOR.NUM_REGIONS": 16, **pictures}
     if cfg.DATA.TRAIN_CROP_SIZE == FULL_CROP:
         crop = 64 if any(cfg.NONLOCAL.LOCATION) else 32
         if cfg.MODEL.MODEL_NAME in {"ViT", "MViT"}:
@@ -60,18 +69,19 @@ def pairs(cfg, data, charades_lists):
     ("name", "is_quick"),
     [(QUICK, True), *(pytest.param(name, False, marks=pytest.mark.slow) for name in ROWS)],
 )
-def test_a_row_is_trained(name, is_quick, main, output, tiny_data, charades_lists):
+def test_a_row_is_trained(name, is_quick, main, output, tiny_data, charades_lists, pictures):
     cfg = load_config(ROWS[name])
-    small = pairs(cfg, tiny_data, charades_lists)
+    small = pairs(cfg, tiny_data, charades_lists, pictures)
     if is_quick:
         small += ["RESNET.DEPTH", 18]
     assert main(command(ROWS[name], output, "--smoke", *small)) == 0
     result = json.loads((output / "result.json").read_text())
-    metrics = {"map"} if cfg.DATA.FORMAT == "charades" else {"top1", "top5"}
+    metrics = {"charades": {"map"}, "coco": {"map", "ap50", "ap_small"}}
     assert (result["experiment"], result["row"]) == (name, cfg.ROW)
-    assert result["metrics"].keys() == metrics
+    assert result["metrics"].keys() == metrics.get(cfg.DATA.FORMAT, {"top1", "top5"})
     # The mini-batches are cut, so many epochs have so few videos that rounding them up adds steps.
     clips, epochs = cfg.TRAIN.BATCH_SIZE, cfg.SOLVER.MAX_EPOCH
     clips = 8 if cfg.DATA.TRAIN_CROP_SIZE == FULL_CROP else clips
+    clips = 4 if cfg.DATA.FORMAT == "coco" else clips
     most = math.ceil(SMOKE_STEPS * clips / epochs) * epochs / clips
     assert 0 < result["steps"] <= max(64, most)
