@@ -65,8 +65,8 @@ class RunDir(Folder):
     evaluations_jsonl = Inside("evaluations.jsonl")  # a line per evaluation
     # What identifies the videos, and the number N of training videos for which the schedule is made.
     dataset_json = Inside("dataset.json")
-    # A line per video that hung or failed, with its position in the stream of clips. A resumed run leaves the
-    # video out at the same position, so that it trains on the same clips.
+    # A line per video that failed, with its position in the stream of clips. A resumed run leaves the video out
+    # at the same position, so that it trains on the same clips. A video that hung has no position.
     failures_jsonl = Inside("failures.jsonl")
     # What became of each tensor of TRAIN.INIT_WEIGHTS and of the model.
     init_weights_json = Inside("init_weights.json")

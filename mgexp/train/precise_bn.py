@@ -94,7 +94,7 @@ def build_precise_bn(
     requests = precise_requests(
         schedule.recipe, num_videos, cfg.RNG_SEED, max_batches, processes, weights
     )
-    # Each evaluation builds the loader anew, which leaves out the videos that hung meanwhile.
+    # Each evaluation has a loader of its own.
     arguments = (cfg, inputs.train, requests, device, inputs.opener, failures)
     groups = count_bn_groups(schedule.recipe.clips, processes.count, cfg.MULTIGRID.BN_BASE_SIZE)
     first_clip = processes.rank * schedule.recipe.clips // processes.count
