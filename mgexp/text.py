@@ -47,10 +47,10 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def counted(number: float, one: str, more: str = "") -> str:
+def counted(number: float, singular: str, plural: str = "") -> str:
     """Write a number with its noun, and perhaps a verb: 1 task, 1,200 tasks, 1.5 points, 2 classes have."""
     text = f"{number:,}" if isinstance(number, int) else f"{number:g}"
-    return f"{text} {one if text == '1' else more or f'{one}s'}"
+    return f"{text} {singular if text == '1' else plural or f'{singular}s'}"
 
 
 def duration(seconds: float) -> str:

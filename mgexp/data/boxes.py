@@ -121,9 +121,9 @@ def read_coco(list_path: Path, root: Path, classes: Mapping[str, int]) -> Findin
     Paths are relative to ``root``. Boxes without an area are left out, as in torchvision's own training; the
     official training list has one. Pictures without boxes stay.
     """
-    found, inside = Findings(root, f"list file {list_path} is empty"), Root(root)
+    listed, inside = Findings(root, f"list file {list_path} is empty"), Root(root)
     boxes = defaultdict[Any, list[Box]](list)
-    with collected(found.problems), _understanding(list_path):
+    with collected(listed.problems), _understanding(list_path):
         content = json.loads(read_text(list_path))
         labels = {each["id"]: classes.get(each["name"], -1) for each in content["categories"]}
         for each in content["annotations"]:
@@ -132,7 +132,7 @@ def read_coco(list_path: Path, root: Path, classes: Mapping[str, int]) -> Findin
             label = labels.get(each["category_id"], -1)
             if label < 0:
                 what = "category that the training list does not have"
-                found.fault(place, what, each["category_id"])
+                listed.fault(place, what, each["category_id"])
             elif wide > 0 and tall > 0:
                 area = float(each.get("area", wide * tall))
                 sides = (left, top, left + wide, top + tall)
@@ -141,10 +141,10 @@ def read_coco(list_path: Path, root: Path, classes: Mapping[str, int]) -> Findin
             place, path = f"{list_path}: picture {each['id']}", inside.path(each["file_name"])
             own = tuple(boxes[each["id"]])
             if path is None:
-                found.fault(place, "path outside DATA.PATH_PREFIX", each["file_name"])
+                listed.fault(place, "path outside DATA.PATH_PREFIX", each["file_name"])
             elif len(own) > MAX_BOXES:
-                found.fault(place, f"more than {MAX_BOXES} boxes", len(own))
+                listed.fault(place, f"more than {MAX_BOXES} boxes", len(own))
             else:
                 size = (int(each["height"]), int(each["width"]))
-                found.add(place, BoxRecord(path, *size, own))
-    return found
+                listed.add(place, BoxRecord(path, *size, own))
+    return listed

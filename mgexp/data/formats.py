@@ -152,9 +152,9 @@ class Findings:
 
         # Each thread reserves address space, and a short list needs few of them.
         with ThreadPool(min(STAT_THREADS, 1 + len(self.videos) // 100)) as pool:
-            found = pool.map(lambda video: _first_usable(places(video)), self.videos)
+            usable_places = pool.map(lambda video: _first_usable(places(video)), self.videos)
         records, missing = [], []
-        for video, usable in zip(self.videos, found, strict=True):
+        for video, usable in zip(self.videos, usable_places, strict=True):
             place = usable or next(filter(has_copy, places(video)), None)
             if place is None:
                 missing.append(video[0].path)
@@ -210,27 +210,27 @@ def read_list(
     A list may also be a table; see ``is_table`` and ``table_entries``.
     """
     inside = Root(root, allow_outside)
-    found = Findings(root, f"list file {list_path} is empty", is_official=False)
-    text = found.text(list_path)
+    listed = Findings(root, f"list file {list_path} is empty", is_official=False)
+    text = listed.text(list_path)
     if not has_lengths and is_table(text, separator, num_classes or 0, has_many_labels):
-        entries = table_entries(found, list_path, separator, has_many_labels)
+        entries = table_entries(listed, list_path, separator, has_many_labels)
     else:
-        entries = line_entries(found, list_path, separator, has_lengths, has_many_labels)
+        entries = line_entries(listed, list_path, separator, has_lengths, has_many_labels)
     for place, name, texts, part in entries:
         path = inside.path(name)
         labels = [int(text) if INTEGER.fullmatch(text) else -1 for text in texts]
         if num_classes is not None and not all(0 <= label < num_classes for label in labels):
             what = f"label that is no integer from 0 to MODEL.NUM_CLASSES - 1 = {num_classes - 1}"
-            found.fault(place, what, " ".join(texts))
+            listed.fault(place, what, " ".join(texts))
         elif path is None:
             what = f"path outside DATA.PATH_PREFIX {root.absolute()} without DATA.ALLOW_OUTSIDE"
-            found.fault(place, what, name)
+            listed.fault(place, what, name)
         elif has_many_labels:
             actions = tuple(Action(label, 0.0, math.inf) for label in labels)
-            found.add(place, ActionRecord(path, actions, num_classes or 1, part))
+            listed.add(place, ActionRecord(path, actions, num_classes or 1, part))
         else:
-            found.add(place, VideoRecord(path, 0 if num_classes is None else labels[0], part))
-    return found
+            listed.add(place, VideoRecord(path, 0 if num_classes is None else labels[0], part))
+    return listed
 
 
 INTEGER = re.compile(r"\s*[+-]?[0-9]{1,18}\s*")
@@ -241,10 +241,10 @@ Entry = tuple[str, str, list[str], Span | None]
 
 
 def line_entries(
-    found: Findings, list_path: Path, separator: str, has_lengths: bool, has_many_labels: bool
+    listed: Findings, list_path: Path, separator: str, has_lengths: bool, has_many_labels: bool
 ) -> Iterator[Entry]:
-    """Yield the entries of a list of lines; ``found`` gets the lines that have another form."""
-    for number, (place, line) in enumerate(found.lines(list_path)):
+    """Yield the entries of a list of lines; ``listed`` gets the lines that have another form."""
+    for number, (place, line) in enumerate(listed.lines(list_path)):
         name, is_split, text = split_last(line, separator)
         # Tools that write tables begin with a line of names.
         if number == 0 and text.strip().lower() == "label":
@@ -253,7 +253,7 @@ def line_entries(
             name, is_split, length = split_last(name, separator)
             if not re.fullmatch(r"\s*[0-9]+\s*", length):
                 what = f"line that is not path{separator}num_frames{separator}label"
-                found.fault(place, what, line)
+                listed.fault(place, what, line)
                 continue
         texts = [text]
         while has_many_labels and INTEGER.fullmatch(split_last(name, separator)[2]):
@@ -263,7 +263,7 @@ def line_entries(
             yield place, name.strip(), texts, None
         else:
             what = f"line without DATA.PATH_LABEL_SEPARATOR {separator!r} and a label"
-            found.fault(place, what, line)
+            listed.fault(place, what, line)
 
 
 def is_table(
@@ -278,25 +278,25 @@ def is_table(
 
 
 def table_entries(
-    found: Findings, list_path: Path, separator: str, has_many_labels: bool
+    listed: Findings, list_path: Path, separator: str, has_many_labels: bool
 ) -> Iterator[Entry]:
-    """Yield the entries of a table, as ``csv`` reads it; the first column is the path. ``found`` gets wrong rows.
+    """Yield the entries of a table, as ``csv`` reads it; the first column is the path. ``listed`` gets wrong rows.
 
     With the columns ``start``, ``end`` and ``label``, a row is a stretch of a video, in seconds. It may have many
     labels with spaces between. Otherwise there is a column for each class, with 1 if the video shows it, else 0.
     """
-    for place, row in found.rows(list_path, separator=separator):
+    for place, row in listed.rows(list_path, separator=separator):
         name, *cells = row.values()
         if "start" in row:
             texts = row["label"].split() if has_many_labels else [row["label"]]
             if stretch := stretch_of(row):
                 yield place, name, texts, stretch
             else:
-                found.fault(place, "stretch that does not end after its start", ", ".join(cells))
+                listed.fault(place, "stretch that does not end after its start", ", ".join(cells))
         elif {*cells} <= {"0", "1"}:
             yield place, name, [str(n) for n, cell in enumerate(cells) if cell == "1"], None
         else:
-            found.fault(place, "cell of a class that is neither 0 nor 1", ", ".join(cells))
+            listed.fault(place, "cell of a class that is neither 0 nor 1", ", ".join(cells))
 
 
 def stretch_of(row: Mapping[str, str]) -> Span | None:
@@ -325,7 +325,7 @@ def read_kinetics(
     rows of training are for ``split`` "train" only, and all other rows for "val" only. The same clip must not be
     in two rows, but two clips of one YouTube video may be.
     """
-    inside, found = Root(root), Findings(root, f"list file {list_path} is empty")
+    inside, listed = Root(root), Findings(root, f"list file {list_path} is empty")
 
     # With a cache, the disk is asked once for each of 400 labels, and not for each of 240,000 rows.
     @cache
@@ -338,7 +338,7 @@ def read_kinetics(
         return tuple(dict.fromkeys((inside.folder, *there)))
 
     columns = ("label", "youtube_id", "time_start", "time_end")
-    for place, row in found.rows(list_path, *columns):
+    for place, row in listed.rows(list_path, *columns):
         label, video = row["label"], row["youtube_id"]
         # Tools that read and write tables turn whole seconds into floats, such as 417.0.
         times = [
@@ -346,27 +346,27 @@ def read_kinetics(
         ]
         is_training = row.get("split", "").lower() in {"train", "training"}
         if label not in classes:
-            found.fault(place, "label of no class", label)
+            listed.fault(place, "label of no class", label)
         elif not re.fullmatch(r"[A-Za-z0-9_-]{11}", video):
-            found.fault(place, "youtube_id in another form", video)
+            listed.fault(place, "youtube_id in another form", video)
         elif not all(times):
             value = f"{row['time_start']},{row['time_end']}"
-            found.fault(place, "time that is no whole number of seconds", value)
+            listed.fault(place, "time that is no whole number of seconds", value)
         elif row.get("split") and is_training != (split == "train"):
-            found.fault(place, "row of the other split", row["split"])
+            listed.fault(place, "row of the other split", row["split"])
         else:
             start, end = (int(time[1]) for time in times if time)
             name = f"{video}_{start:06d}_{end:06d}.mp4"
             first, *others = (f"{folder}/{name}" for folder in folders(label))
-            found.add(place, VideoRecord(first, classes[label]), *others)
-    return found
+            listed.add(place, VideoRecord(first, classes[label]), *others)
+    return listed
 
 
 def kinetics_labels(list_path: Path) -> tuple[str, ...]:
     """Return the different labels of an official CSV, sorted. Raises InputError."""
-    found = Findings()
-    labels = {row["label"] for _, row in found.rows(list_path, "label")}
-    raise_problems(found.all_problems())
+    listed = Findings()
+    labels = {row["label"] for _, row in listed.rows(list_path, "label")}
+    raise_problems(listed.all_problems())
     return tuple(sorted(labels - {""}))
 
 
@@ -377,32 +377,32 @@ def read_ssv2(list_path: Path, root: Path, classes: Mapping[str, int]) -> Findin
     left to right" is "Pushing something from left to right" in labels.json. The file is ``<id>.webm`` in
     ``root``. The same id must not be in two entries.
     """
-    inside, found = Root(root), Findings(root, f"list file {list_path} is empty")
+    inside, listed = Root(root), Findings(root, f"list file {list_path} is empty")
     entries: object = []
     try:
-        entries = json.loads(found.text(list_path))
+        entries = json.loads(listed.text(list_path))
     # Lists that are nested too deeply raise RecursionError.
     except (ValueError, RecursionError) as error:
-        found.fault(str(list_path), "list that is not JSON", str(error))
+        listed.fault(str(list_path), "list that is not JSON", str(error))
     if not isinstance(entries, list):
         what = "list that is no JSON array of videos"
-        found.fault(str(list_path), what, type(entries).__name__)
+        listed.fault(str(list_path), what, type(entries).__name__)
         entries = []
     for number, entry in enumerate(entries, start=1):
         place = f"{list_path}, entry {number}"
         if not isinstance(entry, dict):
-            found.fault(place, "entry that is no object", entry)
+            listed.fault(place, "entry that is no object", entry)
             continue
         name, template = str(entry.get("id", "")), str(entry.get("template", ""))
         label = classes.get(template.replace("[", "").replace("]", ""))
         # isdigit() alone would accept the digits of every script.
         if not (name.isascii() and name.isdigit()):
-            found.fault(place, "entry without an id that is a whole number", name)
+            listed.fault(place, "entry without an id that is a whole number", name)
         elif label is None:
-            found.fault(place, "template of no class", template)
+            listed.fault(place, "template of no class", template)
         else:
-            found.add(place, VideoRecord(f"{inside.folder}/{name}.webm", label))
-    return found
+            listed.add(place, VideoRecord(f"{inside.folder}/{name}.webm", label))
+    return listed
 
 
 def read_charades(list_path: Path, root: Path, num_classes: int) -> Findings:
@@ -413,32 +413,32 @@ def read_charades(list_path: Path, root: Path, num_classes: int) -> Findings:
     evaluation leaves it out. The file is ``<id>.mp4`` in ``root``. The same id must not be in two
     rows.
     """
-    inside, found = Root(root), Findings(root, f"list file {list_path} is empty")
+    inside, listed = Root(root), Findings(root, f"list file {list_path} is empty")
     number = r"([0-9]+(?:\.[0-9]+)?)"
-    for place, row in found.rows(list_path, "id", "actions"):
+    for place, row in listed.rows(list_path, "id", "actions"):
         actions = []
         for text in filter(None, map(str.strip, row["actions"].split(";"))):
             match = re.fullmatch(rf"c([0-9]{{3}})\s+{number}\s+{number}", text)
             if match is None:
-                found.fault(place, "action in another form than c092 11.90 21.20", text)
+                listed.fault(place, "action in another form than c092 11.90 21.20", text)
                 continue
             action = Action(int(match[1]), float(match[2]), float(match[3]))
             if action.label >= num_classes:
                 what = f"action of no class below MODEL.NUM_CLASSES {num_classes}"
-                found.fault(place, what, text)
+                listed.fault(place, what, text)
             elif action.end_seconds < action.start_seconds:
-                found.fault(place, "action that ends before it starts", text)
+                listed.fault(place, "action that ends before it starts", text)
             else:
                 actions.append(action)
         if re.fullmatch(r"[\w-]+", row["id"]):
             path = f"{inside.folder}/{row['id']}.mp4"
-            found.add(place, ActionRecord(path, tuple(actions), num_classes))
+            listed.add(place, ActionRecord(path, tuple(actions), num_classes))
         else:
-            found.fault(place, "id in another form", row["id"])
-    videos = [record for record, _ in found.videos if isinstance(record, ActionRecord)]
+            listed.fault(place, "id in another form", row["id"])
+    videos = [record for record, _ in listed.videos if isinstance(record, ActionRecord)]
     if videos and not any(record.actions for record in videos):
-        found.fault(str(list_path), "no video has an action in the column", "actions")
-    return found
+        listed.fault(str(list_path), "no video has an action in the column", "actions")
+    return listed
 
 
 UCF101_LINE = re.compile(r"(?P<folder>[^/\s]+)/(?P<name>[^/]+?\.\w+)(?:\s+(?P<number>[0-9]{1,9}))?")
@@ -451,23 +451,23 @@ def read_ucf101(list_path: Path, root: Path, classes: Mapping[str, int]) -> Find
     agree. Numbers in the file count from 1, as in classInd.txt. The same video must not be in two
     lines.
     """
-    inside, found = Root(root), Findings(root, f"list file {list_path} is empty")
-    for place, line in found.lines(list_path):
+    inside, listed = Root(root), Findings(root, f"list file {list_path} is empty")
+    for place, line in listed.lines(list_path):
         match = UCF101_LINE.fullmatch(line)
         if match is None:
-            found.fault(place, "line in another form than Class/v_Class_g01_c01.avi", line)
+            listed.fault(place, "line in another form than Class/v_Class_g01_c01.avi", line)
             continue
         path = inside.path(f"{match['folder']}/{match['name']}")
         label = classes.get(match["folder"])
         if path is None:
-            found.fault(place, "path outside DATA.PATH_PREFIX", line)
+            listed.fault(place, "path outside DATA.PATH_PREFIX", line)
         elif label is None:
-            found.fault(place, "folder of no class", match["folder"])
+            listed.fault(place, "folder of no class", match["folder"])
         elif match["number"] and int(match["number"]) != label + 1:
-            found.fault(place, "number of another class", line)
+            listed.fault(place, "number of another class", line)
         else:
-            found.add(place, VideoRecord(path, label))
-    return found
+            listed.add(place, VideoRecord(path, label))
+    return listed
 
 
 HMDB51_FILE = re.compile(r"(?P<class>.+)_test_split(?P<number>[0-9]+)\.txt")
@@ -484,28 +484,28 @@ def read_hmdb51(pattern: Path, root: Path, num_classes: int, split: Split) -> Fi
     come twice, and the files must be of one split.
     """
     if_empty = f"list files {pattern}: no video is marked {HMDB51_USE[split]}"
-    inside, found = Root(root), Findings(root, if_empty)
+    inside, listed = Root(root), Findings(root, if_empty)
     files: dict[str, Path] = {}
     labels: dict[str, int] = {}
-    with collected(found.problems):
+    with collected(listed.problems):
         files = hmdb51_files(pattern)
         labels = number_classes(files, str(pattern), num_classes)
     wanted: set[str] = set()
     for name, label in labels.items():
-        for place, line in found.lines(files[name]):
+        for place, line in listed.lines(files[name]):
             match = HMDB51_LINE.fullmatch(line)
             path = inside.path(f"{name}/{match['name']}") if match else None
             if match is None:
-                found.fault(place, "line without 0, 1 or 2 behind the name", line)
+                listed.fault(place, "line without 0, 1 or 2 behind the name", line)
             elif path is None:
-                found.fault(place, "path outside DATA.PATH_PREFIX", line)
+                listed.fault(place, "path outside DATA.PATH_PREFIX", line)
             else:
                 # Videos for the other use are added too, so that one message names the faults of all lines.
-                found.add(place, VideoRecord(path, label))
+                listed.add(place, VideoRecord(path, label))
                 if match["use"] == HMDB51_USE[split]:
                     wanted.add(path)
-    found.videos = [video for video in found.videos if video[0].path in wanted]
-    return found
+    listed.videos = [video for video in listed.videos if video[0].path in wanted]
+    return listed
 
 
 def hmdb51_files(pattern: Path) -> dict[str, Path]:
@@ -539,7 +539,7 @@ def read_folders(folder: Path, classes: Mapping[str, int]) -> Findings:
     any other file lacks the ending of a video (in small or capital letters), or if a folder has no
     class or no video. Raises InputError for a folder that cannot be read.
     """
-    found = Findings(folder, f"folder {folder} holds no video")
+    listed = Findings(folder, f"folder {folder} holds no video")
     class_folders(folder)
     try:
         # Paths are absolute and without "..", as in all formats, because clip stores and quarantines
@@ -547,18 +547,18 @@ def read_folders(folder: Path, classes: Mapping[str, int]) -> Findings:
         for of_class in visible_in(Path(os.path.normpath(folder.absolute()))):
             if not of_class.is_dir():
                 what = "file outside the folders of the classes"
-                found.fault(str(folder), what, of_class.name)
+                listed.fault(str(folder), what, of_class.name)
             elif of_class.name not in classes:
-                found.fault(str(folder), "folder of no class", of_class.name)
+                listed.fault(str(folder), "folder of no class", of_class.name)
             else:
-                _add_class(found, of_class, classes[of_class.name])
+                _add_class(listed, of_class, classes[of_class.name])
     except OSError as error:
         raise InputError([unreadable(error)]) from error
-    return found
+    return listed
 
 
-def _add_class(found: Findings, folder: Path, label: int) -> None:
-    num_before = len(found.videos)
+def _add_class(listed: Findings, folder: Path, label: int) -> None:
+    num_before = len(listed.videos)
     for file in visible_in(folder):
         if file.is_dir():
             what = "folder in the folder of a class"
@@ -567,11 +567,11 @@ def _add_class(found: Findings, folder: Path, label: int) -> None:
             what = "file without the ending of a video"
             is_video = file.suffix.lower() in ENDINGS
         if is_video:
-            found.add(str(folder), VideoRecord(str(file), label))
+            listed.add(str(folder), VideoRecord(str(file), label))
         else:
-            found.fault(str(folder), what, file.name)
-    if len(found.videos) == num_before:
-        found.fault(str(folder.parent), "folder without a video", folder.name)
+            listed.fault(str(folder), what, file.name)
+    if len(listed.videos) == num_before:
+        listed.fault(str(folder.parent), "folder without a video", folder.name)
 
 
 def unreadable(error: OSError) -> str:

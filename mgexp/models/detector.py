@@ -63,7 +63,7 @@ class Detector(nn.Module):
             return torch.stack([*losses.values()]).sum()
         if self.training or clips.is_meta or _is_tracing():
             return self.dense(pictures)
-        return torch.stack([rows_of(found, pictures.shape[-1]) for found in self.net(pictures)])
+        return torch.stack([rows_of(each, pictures.shape[-1]) for each in self.net(pictures)])
 
     def dense(self, pictures: Tensor) -> Tensor:
         """Run each layer on as many values as a step of training does; return all outputs (B, values).
@@ -96,13 +96,13 @@ def targets_of(labels: Tensor, side: int) -> list[dict[str, Tensor]]:
     return [{"labels": rows[:, 0].long(), "boxes": rows[:, 1:5] * side} for rows in boxes]
 
 
-def rows_of(found: dict[str, Tensor], side: int) -> Tensor:
+def rows_of(detected: dict[str, Tensor], side: int) -> Tensor:
     """Turn the detections of a picture of ``side``² into rows of fixed number."""
-    rows = found["scores"].new_zeros(MAX_DETECTIONS, 6)
-    count = len(found["scores"])
-    rows[:count, 0] = found["labels"].to(rows)
-    rows[:count, 1:5] = found["boxes"] / side
-    rows[:count, 5] = found["scores"]
+    rows = detected["scores"].new_zeros(MAX_DETECTIONS, 6)
+    count = len(detected["scores"])
+    rows[:count, 0] = detected["labels"].to(rows)
+    rows[:count, 1:5] = detected["boxes"] / side
+    rows[:count, 5] = detected["scores"]
     return rows
 
 

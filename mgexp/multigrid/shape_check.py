@@ -324,7 +324,7 @@ def _grids(num_tokens: int) -> Iterator[Grid]:
 
 def _may_meet(queries: Grid, keys: Grid) -> bool:
     """Return whether queries and keys may be tokens of one clip, with one of the two pooled."""
-    ratios = [one / other for one, other in zip(queries, keys, strict=True)]
+    ratios = [query / key for query, key in zip(queries, keys, strict=True)]
     is_whole = all(ratio.is_integer() or (1 / ratio).is_integer() for ratio in ratios)
     return is_whole and (min(ratios) >= 1 or max(ratios) <= 1)
 
@@ -428,7 +428,7 @@ SAMPLINGS: tuple[dict[str, Any], ...] = (
 def _is_scaled(many: Grid, few: Grid, full: tuple[int, int], shape: tuple[int, int]) -> bool:
     """Return whether two grids of tokens differ as the two shapes do."""
     wanted = (many[0] * shape[0] / full[0], many[1] * shape[1] / full[1])
-    return all(abs(one - other) < 1 for one, other in zip(wanted, few[:2], strict=True))
+    return all(abs(size - given) < 1 for size, given in zip(wanted, few[:2], strict=True))
 
 
 def _sampled(values: Tensor, many: Grid, few: Grid, way: dict[str, Any]) -> Tensor:
@@ -437,6 +437,6 @@ def _sampled(values: Tensor, many: Grid, few: Grid, way: dict[str, Any]) -> Tens
     return F.interpolate(planes, few, **way).reshape(*values.shape[:2], -1)
 
 
-def _pearson(one: Tensor, other: Tensor) -> Tensor:
-    first, second = ((part - part.mean((1, 2), keepdim=True)).flatten(1) for part in (one, other))
-    return F.cosine_similarity(first, second, dim=1)
+def _pearson(first: Tensor, second: Tensor) -> Tensor:
+    first, second = (part - part.mean((1, 2), keepdim=True) for part in (first, second))
+    return F.cosine_similarity(first.flatten(1), second.flatten(1), dim=1)

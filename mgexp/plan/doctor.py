@@ -72,10 +72,10 @@ def packages_finding(declared: Sequence[str] | None = None) -> Finding:
         # A marker is that of an extra, such as dev.
         if wanted.marker:
             continue
-        found = versions[wanted.name] = version_of(wanted.name)
-        is_in = found != NOT_INSTALLED and wanted.specifier.contains(found, prereleases=True)
+        version = versions[wanted.name] = version_of(wanted.name)
+        is_in = version != NOT_INSTALLED and wanted.specifier.contains(version, prereleases=True)
         if not is_in:
-            faults.append(f"{wanted} ({found})")
+            faults.append(f"{wanted} ({version})")
     python = f"Python {platform.python_version()}"
     if not faults:
         of_torch = (f"{name} {versions.get(name)}" for name in ("torch", "torchvision"))

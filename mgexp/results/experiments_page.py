@@ -94,9 +94,9 @@ def _read_row(path: Path, root: Path) -> Experiment:
     base = values.get(BASE_KEY, [])
     bases = [base] if isinstance(base, str) else base
     command = f"python tools/run_net.py --cfg {root.name}/{name}.yaml"
-    if found := re.search(COMMAND, text):
+    if match := re.search(COMMAND, text):
         # The command may have several lines of comment. Make them lines of a shell.
-        command = re.sub(r"\n# *", "\n    ", found[1]).strip()
+        command = re.sub(r"\n# *", "\n    ", match[1]).strip()
     return Experiment(
         name=name,
         label=str(values.get("ROW") or path.stem),

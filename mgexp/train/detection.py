@@ -71,9 +71,9 @@ def coco_numbers(detections: Tensor, labels: Tensor) -> list[float]:
         problem = "MODEL.LOSS_FUNC = detection: pip install 'mgexp[detection]'"
         raise InputError([problem]) from error
 
-    truth, found = coco_tables(detections, labels)
+    truth, detected = coco_tables(detections, labels)
     pictures = COCO(truth)
-    judge = COCOeval_faster(pictures, pictures.loadRes(found), iouType="bbox")
+    judge = COCOeval_faster(pictures, pictures.loadRes(detected), iouType="bbox")
     judge.evaluate()
     judge.accumulate()
     judge.summarize()
@@ -86,7 +86,7 @@ def coco_tables(
     """Write labels and detections as COCO's tables, in pixels of each picture."""
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
-    found: list[dict[str, Any]] = []
+    detected: list[dict[str, Any]] = []
     blocks = zip(labels.double().tolist(), detections.double().tolist(), strict=True)
     for number, (((_, height, width, *_), *boxes), rows) in enumerate(blocks, start=1):
 
@@ -103,6 +103,6 @@ def coco_tables(
         for label, *sides, score in rows:
             if label:
                 place = {"image_id": number, "category_id": int(label)}
-                found.append({**place, "bbox": corner(sides), "score": score})
+                detected.append({**place, "bbox": corner(sides), "score": score})
     categories = [{"id": label} for label in sorted({each["category_id"] for each in annotations})]
-    return {"images": images, "annotations": annotations, "categories": categories}, found
+    return {"images": images, "annotations": annotations, "categories": categories}, detected

@@ -77,7 +77,7 @@ def compare_layers(
     with the same input. Both get the same random output gradient. The log names layers that do not turn one tensor
     of floats into one.
     """
-    found: list[Agreement] = []
+    agreements: list[Agreement] = []
     unchecked: list[str] = []
 
     def cut(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -105,9 +105,9 @@ def compare_layers(
                 # layer(x) would run these hooks again.
                 exact_out = layer.forward(exact_x)
                 exact = torch.autograd.grad(exact_out, exact_tensors, grad_out.float())
-        found.append(compare(f"output of {name}", out, exact_out))
+        agreements.append(compare(f"output of {name}", out, exact_out))
         for kind, low_grad, exact_grad in zip(trained, low, exact, strict=True):
-            found.append(compare(f"{kind} gradient of {name}", low_grad, exact_grad))
+            agreements.append(compare(f"{kind} gradient of {name}", low_grad, exact_grad))
         # A copy, since the next layer may change it in place.
         return out.detach().requires_grad_().clone()
 
@@ -125,7 +125,7 @@ def compare_layers(
     if unchecked:
         names = listed(sorted({*unchecked}), MAX_SHOWN)
         LOGGER.info("layers that do not turn one tensor into one are not checked: %s", names)
-    return found
+    return agreements
 
 
 def check_precision(

@@ -67,10 +67,10 @@ def images_of(folder: str) -> tuple[str, ...]:
     numbered.sort()
     distances = {after - before for (before, _), (after, _) in pairwise(numbered)}
     distance = max(1, min(distances, default=1))
-    for (before, one), (after, other) in pairwise(numbered):
+    for (before, name_before), (after, name_after) in pairwise(numbered):
         if after != before + distance:
             what = "has a gap" if after > before else "has a number twice"
-            raise VideoError(folder, f"{what}: {one} is followed by {other}")
+            raise VideoError(folder, f"{what}: {name_before} is followed by {name_after}")
     return tuple(name for _, name in numbered)
 
 
