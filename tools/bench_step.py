@@ -120,6 +120,8 @@ def read(options: argparse.Namespace) -> tuple[Config, Schedule]:
         *problems,
         *device_problems(cfg.DEVICE, torch.cuda.device_count()),
     ]
+    if "cuda_graphs" in options.ways and device_of(cfg.DEVICE).type != "cuda":
+        found.append("--ways cuda_graphs: only a GPU records graphs")
     if options.operators and OURS not in options.ways:
         found.append(f"--operators lists those of {OURS}: add it to --ways")
     return cfg, build_checked_schedule(cfg, found)

@@ -125,7 +125,8 @@ def kind_of(layer: nn.Module) -> str:
     over_time, *over_space = (side != (1, 1, 0) for side in sides)
     if not any(over_space):
         return "time" if over_time else "point"
-    if not over_time:
+    # Below 8 channels, oneDNN writes beyond its memory in the weight gradient of a strided point (its issue 6035).
+    if not over_time and (kernel_size != ALL or layer.in_channels >= 8):
         return "strided" if kernel_size == ALL else "space"
     is_stem = kernel_size[1:] == (7, 7) and stride[0] == 1 and layer.in_channels == 3
     return "stem" if is_stem else ""

@@ -24,7 +24,7 @@ LAYERS = {
         ((6, 8, (3, 1, 1)), {"padding": (1, 0, 0), "bias": False}),
         ((6, 8, (7, 1, 1)), {"padding": (3, 0, 0), "stride": (4, 1, 1)}),
     ],
-    "strided": [((6, 8, 1), {"stride": (1, 2, 2)})],
+    "strided": [((8, 8, 1), {"stride": (1, 2, 2)})],
     "space": [
         ((6, 8, (1, 3, 3)), {"padding": (0, 1, 1), "bias": False}),
         ((3, 8, (1, 7, 7)), {"padding": (0, 3, 3), "stride": (1, 2, 2)}),
@@ -179,6 +179,7 @@ class OwnConv3d(nn.Conv3d):
         nn.MaxPool3d((1, 2, 2), return_indices=True),
         nn.MaxPool3d((1, 2, 2), dilation=(1, 2, 2)),
         nn.AvgPool3d((1, 2, 2)),
+        nn.Conv3d(6, 8, 1, stride=(1, 2, 2)),
     ],
     ids=str,
 )
