@@ -53,6 +53,7 @@ def pairs(cfg, data, charades_lists, pictures):
     if cfg.DATA.FORMAT == "coco":
         small |= {"DATA.TRAIN_CROP_SIZE": 64, "DATA.TEST_CROP_SIZE": 64, "TRAIN.BATCH_SIZE": 4}
         small |= {"MODEL.NUM_CLASSES": 3, "DETECTOR.NUM_REGIONS": 16, **pictures}
+        small |= {"SOLVER.BASE_LR": 0.002, "SOLVER.WARMUP_START_LR": 0.0}  # few pictures, of many
     if cfg.DATA.TRAIN_CROP_SIZE == FULL_CROP:
         crop = 64 if any(cfg.NONLOCAL.LOCATION) else 32
         if cfg.MODEL.MODEL_NAME in {"ViT", "MViT"}:
