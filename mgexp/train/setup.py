@@ -39,7 +39,7 @@ from mgexp.multigrid.schedule import Schedule, build_schedule, step_counts
 from mgexp.multigrid.shapes import FULL, ClipCosts, clip_sizes
 from mgexp.optim import build as _optimizers  # noqa: F401 - registers ours
 from mgexp.registry import OPTIMIZERS
-from mgexp.run.files import is_file
+from mgexp.run.files import is_file, is_listed
 from mgexp.run.folder import RunDir
 from mgexp.run.remote import local_file
 from mgexp.run.trackers import tracking_problems
@@ -397,8 +397,8 @@ def build_num_videos(cfg: Config, given: int | None) -> tuple[int, list[str]]:
         return max(1, given), [] if given > 0 else [f"--num-videos {given} is not positive"]
     cfg = in_fold(cfg)
     path, num_listed, problems = Path(cfg.DATA.TRAIN_LIST), 0, list[str]()
-    is_there = path.exists() or not cfg.DATA.NUM_VIDEOS
-    if cfg.DATA.TRAIN_LIST and cfg.DATA.FORMAT != "list" and is_there:
+    reads_list = is_listed(cfg.DATA.TRAIN_LIST) or not cfg.DATA.NUM_VIDEOS
+    if cfg.DATA.TRAIN_LIST and cfg.DATA.FORMAT != "list" and reads_list:
         videos = build_list(cfg, "TRAIN_LIST")
         num_listed, problems = videos.num_listed, list(videos.problems)
     elif cfg.DATA.TRAIN_LIST and is_file(path):
