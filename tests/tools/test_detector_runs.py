@@ -49,7 +49,9 @@ def test_a_schedule_changes_the_size_of_the_pictures(whole):
     assert metrics.keys() == {"map", "ap50", "ap_small"}  # no box has 32² pixels
 
 
-@pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
+@pytest.mark.parametrize(
+    "share", [0.5, *(pytest.param(share, marks=pytest.mark.slow) for share in (0.2, 0.8))]
+)
 def test_a_run_that_stops_ends_with_the_same_bits(share, whole, pairs, main, tmp_path):
     """Regions are drawn by the seed of a step."""
     steps = json.loads((whole / "result.json").read_text())["steps"]
