@@ -24,7 +24,7 @@ from mgexp.train.loop import milestones
 from mgexp.train.setup import build_row_schedule
 
 NUM_QUICK, NUM_SLOW = 100, 2500
-MIN_VALID_SHARE = 0.2
+MIN_VALID_SHARE = 0.3
 MAX_SECONDS = 20  # of processor time; most take 20 ms
 MAX_GROWTH_BYTES = 300 * 2**20
 
