@@ -91,10 +91,10 @@ def test_a_second_call_runs_what_is_missing_with_the_code_of_the_first(
     run = folder / "runs/SOLVER.BASE_LR=0.005/group/baseline/seed0"
     assert_bit_identical(run, finished_run)
     assert sweep([*first, "SOLVER.MOMENTUM", "0.5"]) == 2
-    assert "SOLVER.MOMENTUM" in capfd.readouterr().err
+    assert f"SOLVER.MOMENTUM: {folder} has 0.9, this call 0.5" in capfd.readouterr().err
     # The frozen YAML would keep its value of this key too, although it changes no result.
     assert sweep([*first, "DATA_LOADER.NUM_WORKERS", "1"]) == 2
-    assert "DATA_LOADER.NUM_WORKERS" in capfd.readouterr().err
+    assert f"DATA_LOADER.NUM_WORKERS: {folder} has 0, this call 1" in capfd.readouterr().err
     marked = folder / "code/mgexp/__init__.py"
     marked.write_text(marked.read_text() + "\nimport sys\nprint('the copy', file=sys.stderr)\n")
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
