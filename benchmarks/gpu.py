@@ -156,6 +156,7 @@ def step(name: str, cfg: str, ways: Sequence[str]) -> Piece:
     is_compiled = not {*ways} <= {*WAYS}
 
     def commands(place: Place) -> list[Command]:
+        # A CPU has no graphs.
         if "cuda_graphs" in ways and place.device == "cpu":
             return []
         # A CPU takes minutes to compile a shape, and to pool the tokens of MViT. The baseline has only one, and
