@@ -257,11 +257,11 @@ def predict(options: argparse.Namespace, stop: StopRequest) -> int:
             records = list_records(cfg, problems)
         else:
             records = video_records(options, opener, is_detector, problems)
-    names_of_files = Counter(drawn_in(Path(), record).name for record in records)
-    if options.draw and max(names_of_files.values(), default=0) > 1:
-        problems.append(
-            f"--draw: several pictures are called {names_of_files.most_common(1)[0][0]}"
-        )
+    if options.draw:
+        places = Counter(drawn_in(options.draw, record) for record in records)
+        problems += [
+            f"--draw: {n} pictures would be {place}" for place, n in places.items() if n > 1
+        ]
     raise_problems(problems)
     device = device_of(options.device)
     if options.checkpoint:

@@ -67,12 +67,12 @@ def test_boxes_are_written_and_drawn(whole, pictures, tmp_path, capsys):
     names = [str(pictures / f"val{number}.png") for number in range(3)]
     options = ("--run", str(whole), "--draw", str(drawn), "--csv", str(table), "--top", "1")
     assert load_tool("predict").main([*names, *options, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    printed = json.loads(capsys.readouterr().out)
     with table.open(newline="") as file:
         lines = list(csv.DictReader(file))
-    assert [line["video"] for line in lines] == [one["video"] for one in told] == names
-    for line, one, name in zip(lines, told, names, strict=True):
-        (box,) = one["classes"]
+    assert [line["video"] for line in lines] == [seen["video"] for seen in printed] == names
+    for line, seen, name in zip(lines, printed, names, strict=True):
+        (box,) = seen["classes"]
         sides = [box[side] for side in ("left", "top", "right", "bottom")]
         assert [float(line[side]) for side in list(line)[-4:]] == pytest.approx(sides, abs=1e-6)
         left, top, right, bottom = (
