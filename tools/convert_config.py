@@ -21,7 +21,6 @@ import argparse
 import json
 import math
 import re
-import shlex
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -593,9 +592,8 @@ def convert_test(draft: Conversion) -> None:
         for each in (name, "TEST.CHECKPOINT_FILE_PATH"):
             draft.require(each, not draft[each], "a run tests its own weights")
     elif path.endswith(".pkl"):
-        ours = str(Path(path).with_suffix(".safetensors"))
-        command = f"python tools/convert_weights.py {shlex.join([path, ours])} --cfg …"
-        draft.become(name, {"TRAIN.INIT_WEIGHTS": ours}, f"make it: {command}")
+        ours = str(Path(path).with_suffix(".pyth"))
+        draft.become(name, {"TRAIN.INIT_WEIGHTS": ours}, "a .pkl file is a pickle: docs/weights.md")
     elif path:
         draft.become(name, {"TRAIN.INIT_WEIGHTS": path}, "the weights alone, from step 0")
     if draft["TRAIN.MIXED_PRECISION"]:

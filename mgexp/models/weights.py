@@ -146,8 +146,7 @@ def _read_torch(path: Path) -> dict[str, Any]:
         refused = re.search(r"GLOBAL ([\w.]+)", str(error))
         reason = f"it holds {refused[1]}" if refused else first_line(error)
         problem = "is damaged, or holds more than tensors and plain values"
-        convert = "; tools/convert_weights.py reads .pkl files" if path.suffix == ".pkl" else ""
-        raise InputError([f"{path}: {problem} ({reason}){convert}"]) from error
+        raise InputError([f"{path}: {problem} ({reason})"]) from error
     if not isinstance(content, dict):
         raise InputError([f"{path}: holds a {type(content).__name__}, not a dict of tensors"])
     return content

@@ -52,7 +52,7 @@ OURS = None
          {"MULTIGRID.LONG_CYCLE_FACTORS": ((0.25, 0.7071), (0.5, 0.7071), (0.5, 1), (1, 1))}),
         # weights and precision
         (STEPWISE, {"TRAIN__CHECKPOINT_FILE_PATH": "zoo/x.pyth"}, {"TRAIN.INIT_WEIGHTS": "zoo/x.pyth"}),
-        (STEPWISE, {"TRAIN__CHECKPOINT_FILE_PATH": "zoo/x.pkl"}, {"TRAIN.INIT_WEIGHTS": "zoo/x.safetensors"}),
+        (STEPWISE, {"TRAIN__CHECKPOINT_FILE_PATH": "zoo/x.pkl"}, {"TRAIN.INIT_WEIGHTS": "zoo/x.pyth"}),
     ],
 )  # fmt: skip
 def test_keys_become_ours(name, changes, expected):

@@ -37,8 +37,6 @@ EXCEPTIONS = {
     "mgexp/run/files.py": "zipfile",
     # Compares checksums, and takes nothing out of an archive.
     "mgexp/run/torch_file.py": "zipfile",
-    # Its own knows arrays of floats and nothing else.
-    "tools/convert_weights.py": "derives from pickle.Unpickler",
 }
 """The files that may, and why."""
 

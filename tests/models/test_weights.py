@@ -101,13 +101,6 @@ def test_what_wrappers_put_before_all_names_is_taken_off(prefix, tmp_path):
     assert read_weights(tmp_path / "weights.pyth").tensors.keys() == OURS.keys()
 
 
-def test_a_pickle_is_sent_to_the_converter(tmp_path):
-    import pickle
-
-    (tmp_path / "weights.pkl").write_bytes(pickle.dumps({"blobs": {}}))
-    assert "tools/convert_weights.py" in refusal(tmp_path / "weights.pkl")
-
-
 @pytest.mark.parametrize(
     ("tensors", "some"), [({"a.b": torch.ones(1)}, "a.b"), ({}, "no tensors at all")]
 )
