@@ -83,7 +83,7 @@ def file_values(path: Path) -> dict[str, Any]:
     try:
         return dict(flatten(read_yaml(path)))
     except RecursionError:
-        problem = ": its _BASE_ leads back to the file itself, or to too many files"
+        problem = ": its _BASE_ leads back to the file itself"
     except OSError as error:
         base = "" if error.filename == str(path) else f": its _BASE_ {error.filename}"
         problem = f"{base} cannot be read: {error.strerror}"

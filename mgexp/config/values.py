@@ -21,14 +21,8 @@ IntOrAuto: TypeAlias = int | Literal["auto"]
 
 MAX_INT = 2**53
 """The largest whole number. Floating-point numbers hold whole numbers exactly up to here."""
-MAX_ITEMS = 1000
-"""The most items of a list. Assumption: no schedule has so many stages."""
-MAX_LITERAL_CHARS = 10_000
-"""The most characters of a value that is not text."""
-MAX_YAML_CHARS = 2**17
-"""The most characters of a file or value. The whole configuration of a run has 6,000."""
-MAX_FILES = 50
-"""The most files of one configuration. ``_BASE_`` may name several files, and each of them may name more."""
+MAX_BASES = 50
+"""The longest chain of files in which each is a ``_BASE_`` of the one before."""
 BASE_KEY = "_BASE_"
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 """The rows of the repository."""
@@ -56,8 +50,6 @@ def convert(kind: Any, value: object) -> Any:
     if get_origin(kind) is tuple:
         if not isinstance(value, list | tuple):
             raise ValueError("is not a list")
-        if len(value) > MAX_ITEMS:
-            raise ValueError(f"is a list of more than {MAX_ITEMS} values")
         kinds = get_args(kind)
         # A tuple[float, ...] may have any number of values.
         if kinds[-1] is Ellipsis:
@@ -119,8 +111,6 @@ def _str(value: object) -> str:
 
 def from_text(text: str) -> object:
     """Read the value of a KEY VALUE pair: a Python literal as in PySlowFast, else YAML, else the text itself."""
-    if len(text) > MAX_LITERAL_CHARS:
-        return text
     # Python warns about texts such as 'C:\\data'. The documentation of literal_eval lists the errors below.
     try:
         with warnings.catch_warnings():
@@ -135,15 +125,7 @@ def from_text(text: str) -> object:
 
 
 class PlainLoader(yaml.SafeLoader):
-    """YAML's safe loader, which also refuses aliases and keys with two values."""
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Refuse an alias such as ``*name``. With aliases, a few lines can stand for gigabytes."""
-        if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()  # type: ignore[no-untyped-call]
-            problem = f"aliases such as *{event.anchor} are not read; write the value out"
-            raise yaml.composer.ComposerError(None, None, problem, event.start_mark)
-        return super().compose_node(parent, index)
+    """YAML's safe loader, which also refuses a key with two values."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         """Refuse a key with two values. PyYAML would silently keep only the last one."""
@@ -160,8 +142,6 @@ class PlainLoader(yaml.SafeLoader):
 
 def parse_yaml(text: str) -> object:
     """Parse plain YAML. Raises a ValueError whose message has one line."""
-    if len(text) > MAX_YAML_CHARS:
-        raise ValueError(f"is larger than {MAX_YAML_CHARS:,} characters")
     try:
         return yaml.load(text, Loader=PlainLoader)
     except RecursionError:
@@ -171,16 +151,13 @@ def parse_yaml(text: str) -> object:
         raise ValueError(" ".join(str(error).split()) or type(error).__name__) from error
 
 
-def read_yaml(path: Path, opened: list[Path] | None = None) -> dict[str, Any]:
+def read_yaml(path: Path, depth: int = 0) -> dict[str, Any]:
     """Read a YAML file. Its values replace those of the files that its ``_BASE_`` names.
 
-    ``opened`` collects the files, because a ``_BASE_`` may lead back to the file itself. Raises OSError with the
-    name of a file that cannot be read, ValueError if one is not plain YAML, and RecursionError for too many files.
+    ``depth`` counts the files above this one. Raises OSError with the name of a file that cannot be read,
+    ValueError if one is not plain YAML, and RecursionError if a ``_BASE_`` leads back to the file itself.
     """
-    is_base = opened is not None
-    opened = [] if opened is None else opened
-    opened.append(path)
-    if len(opened) > MAX_FILES:
+    if depth > MAX_BASES:
         raise RecursionError
     if not is_file(path):
         raise OSError(0, "Not a regular file" if is_there(path) else "No such file", str(path))
@@ -194,10 +171,10 @@ def read_yaml(path: Path, opened: list[Path] | None = None) -> dict[str, Any]:
         if not all(isinstance(base, str) for base in bases):
             raise ValueError(f"{BASE_KEY} = {shown(bases)} is not the path of a file")
     except ValueError as error:
-        raise ValueError(f"{path}: {error}" if is_base else str(error)) from error
+        raise ValueError(f"{path}: {error}" if depth else str(error)) from error
     merged: dict[str, Any] = {}
     for base in bases:
-        _merge(read_yaml(_base_path(base, path.parent), opened), merged)
+        _merge(read_yaml(_base_path(base, path.parent), depth + 1), merged)
     _merge(tree, merged)
     return merged
 
