@@ -44,7 +44,6 @@ from mgexp.run.environment import num_cores
 from mgexp.run.files import atomic_write_text, json_line, sha256_of, short_path
 from mgexp.run.files import write_rows as write_csv
 from mgexp.run.folder import GROUPS, RUNS, SMOKE, CheckDir, RunsDir
-from mgexp.run.other_programs import other_cores_now
 from mgexp.run.remote import local_file
 from mgexp.text import aligned, counted, is_plain, shown
 from mgexp.train.setup import build_row_schedule
@@ -783,8 +782,6 @@ def write_rows(
             keys |= length_keys(num_train, options.steps)
     if options.store:
         keys["DATA.STORE"] = str((project / "store").absolute())
-    if 2 * (other_cores_now(0.5) or 0.0) > num_cores() > 1:
-        keys["TRAIN.NUM_THREADS"] = 1
     text = [
         "# The baseline on your own videos. tools/own_data.py wrote this file: change what you know better.",
         f"# All other keys are those of experiments/base/{base}.",

@@ -107,7 +107,8 @@ def fill_store(
     Paths are relative to the root. Videos that failed are tried again. A video that takes longer than
     ``limit_seconds`` fails; 0 is no limit, and one process is then this process. Raises InputError if the folder
     holds something else, another process fills it, or a path is outside the root. Raises OSError if the disk is
-    full, and BrokenProcessPool if no process can start. The next call then goes on with the rest.
+    full or a file cannot be looked at, and BrokenProcessPool if no process can start. The next call then goes on
+    with the rest.
     """
     _check_paths(order, paths)
     settings = {"version": VERSION, "codec": CODEC, "quantizer": order.quantizer}
@@ -126,22 +127,14 @@ def fill_store(
         known = store.read()
         _rewrite(store, known)
         size_bytes = store.manifest_jsonl.stat().st_size
-        lacking: list[Lacking] = []
-        unreadable = []
-        for path in paths:
-            try:
-                if levels := _levels_to_make(store, order, path, known):
-                    lacking.append((path, levels))
-            except OSError as error:
-                # Its copies may still be right, so they stay.
-                unreadable.append((path, f"cannot be read: {error.strerror}; its copies stay"))
+        wanted = ((path, _levels_to_make(store, order, path, known)) for path in paths)
+        lacking = [(path, levels) for path, levels in wanted if levels]
         how = (num_processes, progress, limit_seconds)
         failures = _copy_all(store, order, lacking, known, *how)
         # Lines that later ones replaced would only make the store slower to open.
         if store.manifest_jsonl.stat().st_size != size_bytes:
             _rewrite(store, known)
-    num_kept = len(paths) - len(lacking) - len(unreadable)
-    return Filled(len(lacking) - len(failures), num_kept, (*unreadable, *failures))
+    return Filled(len(lacking) - len(failures), len(paths) - len(lacking), tuple(failures))
 
 
 def _rewrite(store: StoreDir, known: dict[str, StoredVideo]) -> None:

@@ -1,7 +1,6 @@
 """Files at addresses: copied once, checked by their sums, and one message for everything that fails."""
 
 import hashlib
-from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -113,25 +112,6 @@ def test_what_a_server_refuses_is_one_message(server, cache, monkeypatch):
     assert "Connection refused" in one_problem(f"{address}/a")
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
     assert "NotADirectoryError" in one_problem(f"{server[0]}/a/w.pyth")
-
-
-def test_a_file_that_breaks_off_is_not_kept(tmp_path, cache, monkeypatch):
-    (tmp_path / "www").mkdir()
-    (tmp_path / "www" / "w.pyth").write_bytes(CONTENT)
-    send = SimpleHTTPRequestHandler.copyfile
-    monkeypatch.setattr(
-        SimpleHTTPRequestHandler, "copyfile", lambda self, source, to: to.write(CONTENT[:4])
-    )
-    with served(tmp_path / "www") as (address, _):
-        assert "ContentTooShort" in one_problem(f"{address}/w.pyth")
-        assert list(cache.rglob("w.pyth*")) == []
-        monkeypatch.setattr(SimpleHTTPRequestHandler, "copyfile", send)
-        assert local_file(f"{address}/w.pyth").read_bytes() == CONTENT
-
-
-@pytest.mark.parametrize("text", ["ftp://127.0.0.1/a", "file:///etc/passwd", "gopher://host/a"])
-def test_other_schemes_are_refused(text):
-    assert text in one_problem(text)
 
 
 def test_a_handler_of_an_imported_file_is_asked(tmp_path):

@@ -72,17 +72,6 @@ def test_a_project_with_a_store_reads_it_and_names_the_command_that_makes_it(
     assert "tools/prepare_data.py --cfg projects/videos/baseline.yaml" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("others", "threads"), [(0.0, 0), (1.1, 1)])
-def test_a_project_on_a_busy_machine_starts_with_one_thread(
-    videos, tmp_path, monkeypatch, others, threads
-):
-    monkeypatch.setattr(tool, "num_cores", lambda: 2)
-    monkeypatch.setattr(tool, "other_cores_now", lambda seconds: others)
-    assert tool.main([videos]) == 0
-    cfg = load_config(tmp_path / "projects" / "videos" / "baseline.yaml")
-    assert threads == cfg.TRAIN.NUM_THREADS
-
-
 def test_a_test_costs_a_quarter_of_the_training_at_most():
     check = tool.VideoCheck("v", "ok", 900, fps=30.0, duration_seconds=30.0, width=128, height=96)
     views = {

@@ -318,9 +318,3 @@ def test_the_duration_is_that_of_the_reader_also_if_the_video_starts_late(suffix
     with PyavReader(str(path)) as reader:
         assert reader.duration_seconds == pytest.approx(1.0, abs=0.05)
     assert check_video(str(path), quick=False).duration_seconds == pytest.approx(1.0, abs=0.05)
-
-
-def test_names_of_images_cannot_control_the_terminal():
-    text = CheckSummary([VideoCheck("a", "open_fails", "\x1b[31mRED_1.jpg")], 0).as_text()
-    assert "\x1b" not in text
-    assert "RED_1.jpg" in text

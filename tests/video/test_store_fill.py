@@ -112,22 +112,6 @@ def test_a_lost_copy_at_another_level_is_forgotten(videos, tmp_path):
     assert times_of_change(tmp_path) == before
 
 
-def test_copies_of_a_video_that_cannot_be_read_now_stay(videos, tmp_path, monkeypatch):
-    fill(tmp_path)
-    before = store_in(tmp_path).read()
-
-    def stamp(path):
-        if path.endswith("2.mp4"):
-            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path)
-        return stamp_of(path)
-
-    monkeypatch.setattr(store_fill, "stamp_of", stamp)
-    filled = fill(tmp_path)
-    reason = "cannot be read: Stale file handle; its copies stay"
-    assert filled == store_fill.Filled(0, 4, (("2.mp4", reason),))
-    assert store_in(tmp_path).read() == before
-
-
 @pytest.mark.parametrize("fault", ["gone", "unreadable"])
 def test_a_level_that_cannot_be_made_now_takes_no_other_copies_away(videos, tmp_path, fault):
     fill(tmp_path, levels=(64,))
