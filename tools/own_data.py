@@ -393,7 +393,7 @@ def videos_below(
 def read_list(path: Path, is_val: bool | None, options: argparse.Namespace, search: Search) -> None:
     """Read a list with a line ``path label`` or ``path label group`` for each video.
 
-    Paths are relative to VIDEOS, or absolute below it. A first line with the names start, end and label makes it a
+    Paths are relative to VIDEOS or absolute. A first line with the names start, end and label makes it a
     table of stretches.
     """
     root, columns = Root(options.videos), 3 if options.group_column else 2
@@ -412,10 +412,8 @@ def read_list(path: Path, is_val: bool | None, options: argparse.Namespace, sear
             continue  # the names of the columns
         if len(words) != columns or not all(words):
             search.problems.append(f"{where} does not have {columns} columns")
-        elif (video := root.path(words[0])) is None:
-            search.problems.append(f"{where} lies outside {options.videos.absolute()}")
         else:
-            search.videos.append(OwnVideo(video, *words[1:], is_val=is_val))
+            search.videos.append(OwnVideo(root.path(words[0]), *words[1:], is_val=is_val))
 
 
 def stretches_in(
@@ -428,8 +426,8 @@ def stretches_in(
     ):
         video = root.path(next(iter(row.values())))
         part = stretch_of(row)
-        if video is None or part is None or not row["label"]:
-            wrong = "stretch without a video below VIDEOS, a label, or an end after its start"
+        if part is None or not row["label"]:
+            wrong = "stretch without a label, or an end after its start"
             findings.fault(place, wrong, row)
             continue
         group = row.get("group") or root.name(video)

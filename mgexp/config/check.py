@@ -19,7 +19,7 @@ OFFICIAL = ("kinetics", "ssv2", "charades", "ucf101", "hmdb51")
 
 OF_VIDEOS = (
     *("AUG.RANDAUGMENT_OPS", "AUG.MIXUP_ALPHA", "AUG.CUTMIX_ALPHA"),
-    *("DATA.STORE", "DATA.TEMPORAL_GRID", "DATA.ALLOW_OUTSIDE"),
+    *("DATA.STORE", "DATA.TEMPORAL_GRID"),
     *("TRAIN.COMPILE", "TRAIN.ACTIVATION_CHECKPOINTING"),
 )
 """Keys that pictures with boxes do not take: boxes must stay where their objects are."""
@@ -195,7 +195,7 @@ KEYS_WITHOUT_EFFECT_ON_RESULT = {
     # The seed has its own column in results.csv. A trained run may be evaluated again.
     *("RNG_SEED", "TRAIN.ENABLE"),
     # Where the videos are and how they are listed. dataset.json identifies the videos.
-    *("DATA.FORMAT", "DATA.CLASSES", "DATA.PATH_PREFIX", "DATA.NUM_VIDEOS", "DATA.ALLOW_OUTSIDE"),
+    *("DATA.FORMAT", "DATA.CLASSES", "DATA.PATH_PREFIX", "DATA.NUM_VIDEOS"),
     *("DATA.MAX_UNUSABLE_SHARE", "DATA.VIDEO_TIMEOUT_SECONDS"),
     # A clip depends on the seed and on its position. It does not depend on the process that decodes it.
     *("DATA_LOADER.NUM_WORKERS", "DATA_LOADER.PREFETCH_FACTOR"),

@@ -178,7 +178,6 @@ class DataKeys:
     CLASSES: PathText = own(
         "", "labels.json (ssv2), classInd.txt (ucf101), or names in order (empty: none in lists, else sorted)")
     PATH_PREFIX: PathText = key("", "folder that the paths of the lists are relative to")
-    ALLOW_OUTSIDE: bool = own(False, "videos may lie outside DATA.PATH_PREFIX")
     STORE: PathText = own("", "clip store to read the videos from; empty: none")
     PATH_LABEL_SEPARATOR: str = key(" ", "text between path and label; a space: spaces and tabs", NOT_EMPTY)
     NUM_VIDEOS: int = own(0, "training videos of a schedule that is made without lists", NOT_NEGATIVE)

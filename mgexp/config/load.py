@@ -18,7 +18,7 @@ from mgexp.config.values import EXPERIMENTS, as_lists, from_text, is_text, read_
 from mgexp.errors import InputError
 from mgexp.text import escaped, shown
 
-FORMER_KEYS = frozenset({"DATA.DECODING_BACKEND"})
+FORMER_KEYS = frozenset({"DATA.DECODING_BACKEND", "DATA.ALLOW_OUTSIDE"})
 """Keys of earlier versions that changed no result. Files that set them, as in the folder of an older run, are read
 without them."""
 

@@ -192,7 +192,6 @@ def read_list(
     root: Path,
     num_classes: int | None,
     separator: str = " ",
-    allow_outside: bool = False,
     has_lengths: bool = False,
     has_many_labels: bool = False,
 ) -> Findings:
@@ -200,8 +199,8 @@ def read_list(
 
     A line is split at the last ``separator``, so that paths may contain it too; a space stands for spaces and
     tabs. Blank lines, Windows line ends, a UTF-8 byte order mark and a first line that ends in "label" are fine.
-    Paths are relative to ``root``, or absolute below it; with ``allow_outside`` they may lead anywhere. Labels
-    are integers in [0, num_classes). If ``num_classes`` is None, labels are ignored, and all videos get class 0.
+    Paths are relative to ``root`` or absolute. Labels are integers in [0, num_classes); without ``num_classes``
+    they are ignored, and all videos get class 0.
     A video may come in several lines. With ``has_lengths`` a line is ``path num_frames label``, as in MMAction2's
     lists of folders of images. The folders tell their numbers of images themselves, so that number is only looked
     at to see that the line has three parts. With ``has_many_labels`` a line is ``path label label …``, also as in
@@ -209,7 +208,7 @@ def read_list(
 
     A list may also be a table; see ``is_table`` and ``table_entries``.
     """
-    inside = Root(root, allow_outside)
+    inside = Root(root)
     listed = Findings(root, f"list file {list_path} is empty", is_official=False)
     text = listed.text(list_path)
     if not has_lengths and is_table(text, separator, num_classes or 0, has_many_labels):
@@ -222,9 +221,6 @@ def read_list(
         if num_classes is not None and not all(0 <= label < num_classes for label in labels):
             what = f"label that is no integer from 0 to MODEL.NUM_CLASSES - 1 = {num_classes - 1}"
             listed.fault(place, what, " ".join(texts))
-        elif path is None:
-            what = f"path outside DATA.PATH_PREFIX {root.absolute()} without DATA.ALLOW_OUTSIDE"
-            listed.fault(place, what, name)
         elif has_many_labels:
             actions = tuple(Action(label, 0.0, math.inf) for label in labels)
             listed.add(place, ActionRecord(path, actions, num_classes or 1, part))
@@ -334,7 +330,7 @@ def read_kinetics(
         splits = ("", "train") if split == "train" else ("", "val", "validate")
         of_class = ("", label, label.replace(" ", "_"))
         names = ("/".join(filter(None, (top, name))) for name in of_class for top in splits)
-        there = (path for path in map(inside.path, names) if path and Path(path).is_dir())
+        there = (path for path in map(inside.path, names) if Path(path).is_dir())
         return tuple(dict.fromkeys((inside.folder, *there)))
 
     columns = ("label", "youtube_id", "time_start", "time_end")
@@ -459,9 +455,7 @@ def read_ucf101(list_path: Path, root: Path, classes: Mapping[str, int]) -> Find
             continue
         path = inside.path(f"{match['folder']}/{match['name']}")
         label = classes.get(match["folder"])
-        if path is None:
-            listed.fault(place, "path outside DATA.PATH_PREFIX", line)
-        elif label is None:
+        if label is None:
             listed.fault(place, "folder of no class", match["folder"])
         elif match["number"] and int(match["number"]) != label + 1:
             listed.fault(place, "number of another class", line)
@@ -494,12 +488,10 @@ def read_hmdb51(pattern: Path, root: Path, num_classes: int, split: Split) -> Fi
     for name, label in labels.items():
         for place, line in listed.lines(files[name]):
             match = HMDB51_LINE.fullmatch(line)
-            path = inside.path(f"{name}/{match['name']}") if match else None
             if match is None:
                 listed.fault(place, "line without 0, 1 or 2 behind the name", line)
-            elif path is None:
-                listed.fault(place, "path outside DATA.PATH_PREFIX", line)
             else:
+                path = inside.path(f"{name}/{match['name']}")
                 # Videos for the other use are added too, so that one message names the faults of all lines.
                 listed.add(place, VideoRecord(path, label))
                 if match["use"] == HMDB51_USE[split]:

@@ -77,12 +77,8 @@ def _read_list(data: DataKeys, key: ListKey, model: ModelKeys) -> Findings:
     separator = data.PATH_LABEL_SEPARATOR.replace(r"\t", "\t")
     # Functions, so that only the reader of this format runs.
     readers: dict[str, Callable[[], Findings]] = {
-        "list": lambda: read_list(
-            path, root, num_classes, separator, data.ALLOW_OUTSIDE, has_many_labels=has_many
-        ),
-        "rawframes": lambda: read_list(
-            path, root, num_classes, separator, data.ALLOW_OUTSIDE, has_lengths=True
-        ),
+        "list": lambda: read_list(path, root, num_classes, separator, has_many_labels=has_many),
+        "rawframes": lambda: read_list(path, root, num_classes, separator, has_lengths=True),
         "kinetics": lambda: read_kinetics(path, root, numbers, split),
         "ssv2": lambda: read_ssv2(path, root, numbers),
         "coco": lambda: read_coco(path, root, numbers),
@@ -164,8 +160,7 @@ def _read_quarantine(data: DataKeys) -> frozenset[str]:
         return frozenset()
     lines = read_text(Path(data.QUARANTINE), "DATA.QUARANTINE").split("\n")
     root = Root(videos_root(data))
-    # A line that leads out of the root stays as it is, and names no video.
-    return frozenset(root.name(root.path(line) or line) for line in map(str.strip, lines) if line)
+    return frozenset(root.name(root.path(line)) for line in map(str.strip, lines) if line)
 
 
 def quarantine_problems(data: DataKeys, lists: Sequence[VideoList]) -> list[str]:

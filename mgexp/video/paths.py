@@ -11,28 +11,18 @@ Item = TypeVar("Item")
 
 
 class Root:
-    """The folder that holds all videos. Paths may name it directly or through links.
+    """The folder that the paths of videos are relative to. Paths may name it directly or through links."""
 
-    With ``allow_outside`` (DATA.ALLOW_OUTSIDE), videos may also lie anywhere else.
-    """
-
-    def __init__(self, folder: Path, allow_outside: bool = False) -> None:
-        self.allow_outside = allow_outside
+    def __init__(self, folder: Path) -> None:
         self.folder = os.path.normpath(folder.absolute())
         folders = (self.folder, os.path.realpath(folder))
         # The separator at the end keeps /data/video2 from counting as a folder inside /data/video.
         self._inside = tuple(name.rstrip(os.sep) + os.sep for name in folders)
 
-    def path(self, name: str) -> str | None:
-        """Return the absolute path of ``name``; None if it lies outside and ``allow_outside`` is not set.
-
-        If the folder is a link, both its names lead to the same path. Links inside it are not followed.
-        """
-        # normpath removes "..", so that a name such as ../other/a.mp4 is seen to lie outside.
+    def path(self, name: str) -> str:
+        """Return the absolute path of ``name``. If the folder is a link, both its names lead to the same path."""
         path = os.path.normpath(os.path.join(self.folder, name))
-        if path.startswith(self._inside):
-            return self._inside[0] + self.name(path)
-        return path if self.allow_outside else None
+        return self._inside[0] + self.name(path) if path.startswith(self._inside) else path
 
     def name(self, path: str) -> str:
         """Return the name of a video in clip stores and quarantines: relative to the folder if it is inside.

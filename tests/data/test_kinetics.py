@@ -125,15 +125,6 @@ def test_a_missing_column_is_one_problem(column, read):
     assert f"'{column}'" in problem
 
 
-def test_a_label_with_dots_does_not_leave_the_root(tmp_path, root):
-    """Its clip would lie beside the root folder."""
-    write_videos(tmp_path, "AAAAAAAAAAA_000001_000002.mp4")
-    path = tmp_path / "list.csv"
-    path.write_text("label,youtube_id,time_start,time_end\n..,AAAAAAAAAAA,1,2\n")
-    found = read_kinetics(path, root, {"..": 0}, "train").existing()
-    assert found.missing == (str(root / "AAAAAAAAAAA_000001_000002.mp4"),)
-
-
 def test_the_labels_of_a_list_are_its_classes(tmp_path):
     path = tmp_path / "train.csv"
     path.write_bytes(windows(K400 + ROW))

@@ -111,14 +111,10 @@ def test_missing_files_are_apart_from_problems(read, root):
         ("run/b.mp4 1_0", "'1_0'"),
         ("run/b.mp4 3", "'3'"),
         ("run/b.mp4 -1", "'-1'"),
-        ("../b.mp4 1", "'../b.mp4'"),
-        ("run/../../b.mp4 1", "'run/../../b.mp4'"),
-        ("/b.mp4 1", "'/b.mp4'"),
-        ("{root}2/a.mp4 1", "videos2/a.mp4'"),
     ],
 )
 def test_a_bad_line_is_a_problem_and_the_others_are_read(read, root, line, value):
-    found = read(f"run/a.mp4 0\n\n{line}\n".replace("{root}", str(root)))
+    found = read(f"run/a.mp4 0\n\n{line}\n")
     (problem,) = found.problems
     assert problem.startswith(f"{root.parent / 'train.csv'}:3: ")
     assert problem.endswith(value)

@@ -255,7 +255,7 @@ def test_a_list_has_labels_and_perhaps_groups(first, make, tmp_path):
     assert places(videos, tmp_path) == wanted
 
 
-@pytest.mark.parametrize("line", ["a.mp4", "../a.mp4 0", "a.mp4 0\na.mp4 0"])
+@pytest.mark.parametrize("line", ["a.mp4", "a.mp4 0\na.mp4 0"])
 def test_a_bad_line_is_named(make, tmp_path, line):
     (tmp_path / "list.txt").write_text(line + "\n")
     with pytest.raises(InputError, match=r"list.txt:1|a.mp4 is listed twice"):

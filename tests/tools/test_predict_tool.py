@@ -188,7 +188,7 @@ def test_without_all_its_videos_a_list_has_no_accuracy(predict, tiny_data, tmp_p
     (tmp_path / "broken.mp4").write_bytes(b"no video" * 50)
     test = tmp_path / "test.csv"
     test.write_text(f"{tiny_data}/val0.mp4 0\n{tmp_path}/broken.mp4 1\n")
-    assert predict("--list", test, "DATA.ALLOW_OUTSIDE", "True") == 3
+    assert predict("--list", test) == 3
     printed = capsys.readouterr()
     assert printed.out == "" and "broken.mp4" in printed.err
     test.write_text("val0.mp4 0\nlost.mp4 1\n")
