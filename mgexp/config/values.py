@@ -143,7 +143,7 @@ class PlainLoader(yaml.SafeLoader):
 def parse_yaml(text: str) -> object:
     """Parse plain YAML. Raises a ValueError whose message has one line."""
     try:
-        return yaml.load(text, Loader=PlainLoader)
+        return yaml.load(text, Loader=PlainLoader)  # noqa: S506 - derives from SafeLoader
     except RecursionError:
         raise ValueError("is nested too deeply") from None
     # PyYAML raises KeyError, AttributeError and others for damaged dates, numbers and tags.

@@ -23,4 +23,4 @@ def release() -> None:
 if __name__ == "__main__":
     # exec keeps the mask of blocked signals. A handler would be lost: exec resets handlers to the default.
     signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
-    os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+    os.execv(sys.executable, [sys.executable, *sys.argv[1:]])  # noqa: S606

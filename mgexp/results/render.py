@@ -310,7 +310,7 @@ def render_page(template: str, pictures: Sequence[Picture] = (), **values: objec
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         undefined=StrictUndefined,
-        autoescape=False,
+        autoescape=False,  # noqa: S701 - the result is Markdown
         trim_blocks=True,
         lstrip_blocks=True,
     )

@@ -191,6 +191,12 @@ def test_the_package_stays_within_its_budget():
     assert num_lines <= int(budget.replace(",", ""))
 
 
+def test_nothing_unpickles():
+    """What flake8-bandit does not look for: torch and numpy read plain values unless they are told otherwise."""
+    unsafe = re.compile(r"weights_only=(?!True)|allow_pickle=(?!False)|Unpickler\(|shell=")
+    assert [name_of(p) for p in (*PACKAGE, *TOOLS) if unsafe.search(p.read_text())] == []
+
+
 def test_modules_say_what_they_are_for():
     silent = [name_of(path) for path in (*PACKAGE, *TOOLS) if not ast.get_docstring(tree(path))]
     assert silent == []
