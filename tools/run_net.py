@@ -5,14 +5,15 @@
     python tools/run_net.py --list-keys SOLVER               prints what can be set
 
 Start the same command again to continue a run that stopped. If the run is complete, the command says so.
-Exit codes: 0 done; 1 failed; 2 bad configuration or data (all problems of the keys, or else of the data, in one
-message), or the run folder is in use; 3 an EXPECTED value was missed; 4 interrupted and saved (run the command
-again to continue).
+Exit codes: 0 done; 1 failed; 2 bad configuration or data (all problems of the keys, else the lists that do not
+exist, else all problems of the data, in one message), or the run folder is in use; 3 an EXPECTED value was missed;
+4 interrupted and saved (run the command again to continue).
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ from mgexp.launch.resources import LAUNCHERS, add_resource_arguments, read_resou
 from mgexp.options import BAD_INPUT, ToolParser, add_import_option, local_folder, run_tool, say
 
 if TYPE_CHECKING:
+    from mgexp.config.keys import Config
     from mgexp.launch.run import RunOptions
 
 
@@ -104,14 +106,25 @@ def read(options: argparse.Namespace) -> RunOptions:
     )
 
 
+def missing_lists(cfg: Config) -> list[str]:
+    """Name the lists that do not exist. Those of a fold, and patterns, are looked for later."""
+    lists = {key: Path(getattr(cfg.DATA, key)) for key in ("TRAIN_LIST", "VAL_LIST")}
+    return [
+        f"DATA.{key}: {path.absolute()} does not exist"
+        for key, path in lists.items()
+        if not re.search(r"[{*?[]", path.name) and not path.exists()
+    ]
+
+
 def main(arguments: list[str]) -> int:
     """Run or submit, and turn an error into an exit code and one message."""
     options = parse(arguments)
     cfg, problems = read_config(options.cfg, options.overrides)
+    problems = [*problems, *cross_problems(cfg)] if problems else missing_lists(cfg)
     if problems:
-        say(f"nothing was written; {InputError([*problems, *cross_problems(cfg)])}")
+        say(f"nothing was written; {InputError(problems)}")
         return BAD_INPUT
-    # These import torch, which takes seconds. --help, --list-keys and a wrong key do without it.
+    # These import torch, which takes seconds. --help, --list-keys, a wrong key and a missing list do without it.
     from mgexp import dist
     from mgexp.launch.run import run_in_process
     from mgexp.launch.submit import to_local, to_queue

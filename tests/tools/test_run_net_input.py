@@ -27,27 +27,28 @@ def test_bad_keys_are_refused(pairs, words, cfg, output, main, capsys):
 def test_all_problems_are_in_one_message(data, tmp_path, output, main, capsys):
     """Those of the keys come first, because they need no torch."""
     (data / "train.txt").write_text("train0.mp4 0\ntrain1.mp4\ntrain2.mp4 7\nlost.mp4 1\n")
-    (data / "val.txt").unlink()
+    (data / "val.txt").write_text("val0.mp4 7\n")
     cfg = write_config(tmp_path / "tiny.yaml", {**data_keys(data), "SOLVER.MOMENTUN": 0.5})
     message = refused(main, capsys, command(cfg, output, "TRAIN.BATCH_SIZE", 0))
     assert "nearest: SOLVER.MOMENTUM" in message and "TRAIN.BATCH_SIZE" in message
     cfg = write_config(tmp_path / "tiny.yaml", data_keys(data))
     message = refused(main, capsys, command(cfg, output, "DATA.NUM_FRAMES", 10))
-    wanted = ("train.txt:2", "train.txt:3", "val.txt", "lost.mp4")
+    wanted = ("train.txt:2", "train.txt:3", "val.txt:1", "lost.mp4")
     assert [word for word in wanted if word not in message] == []
     assert not output.exists()
 
 
-def test_a_wrong_key_is_refused_without_torch(cfg, output):
+@pytest.mark.parametrize("pair", [("BAD.KEY", 1), ("DATA.VAL_LIST", "nowhere.csv")])
+def test_a_wrong_key_and_a_missing_list_are_refused_without_torch(pair, cfg, output):
     code = (
         "import runpy, sys; sys.argv = sys.argv[1:]\n"
         "try: runpy.run_path(sys.argv[0], run_name='__main__')\n"
         "finally: print('torch' in sys.modules)"
     )
-    words = [sys.executable, "-c", code, str(TOOL), *command(cfg, output, "BAD.KEY", 1)]
+    words = [sys.executable, "-c", code, str(TOOL), *command(cfg, output, *pair)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "False\n")
-    assert "BAD.KEY" in done.stderr
+    assert pair[0] in done.stderr
 
 
 def test_tolerated_videos_are_replaced_and_counted(data, tmp_path, output, main, capsys):
