@@ -41,8 +41,8 @@ QUICKSTART = str(ROOT / "experiments" / "quickstart" / "baseline.yaml")
 
 
 def test_openmp_reads_it():
-    """GNU OpenMP prints its settings when it is loaded. A missing list is found after that."""
-    arguments = ("--cfg", QUICKSTART, "DATA.TRAIN_LIST", "none.csv")
+    """GNU OpenMP prints its settings when it is loaded. Lists are read after that, and this file is none."""
+    arguments = ("--cfg", QUICKSTART, "DATA.TRAIN_LIST", QUICKSTART, "DATA.VAL_LIST", QUICKSTART)
     path = ROOT / "tools" / "run_net.py"
     printed = fresh(path, *arguments, check=False, OMP_DISPLAY_ENV="VERBOSE").stderr
     assert "GOMP_SPINCOUNT = '20000'" in printed
