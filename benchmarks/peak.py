@@ -1,10 +1,10 @@
-"""Measure the highest FLOP/s of a machine, as a reference for the steps of tools/bench_step.py."""
+"""Measure the highest FLOP/s and bytes/s of a machine, as a reference for the steps of tools/bench_step.py."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import count
 
 import torch
@@ -20,6 +20,9 @@ CONV_SHAPE = (128, 8, 28, 28)
 
 KERNEL = (3, 3, 3)
 
+COPIED_BYTES = 2**28
+"""The bytes of a copy. Assumption: no cache holds as many."""
+
 MIN_SECONDS = 0.05
 """Long enough that the start-up of a computation is negligible: it takes about 0.02 ms on a GPU. Assumption.
 
@@ -29,10 +32,14 @@ than a GPU of 80 GB has."""
 
 @dataclass(frozen=True)
 class Peak:
-    """The FLOP/s of a large matrix product and of a large convolution. A multiply-accumulate is two FLOPs."""
+    """The FLOP/s of a large matrix product and of a large convolution, and the bytes/s of a large copy.
+
+    A multiply-accumulate is two FLOPs. A copy reads and writes each byte.
+    """
 
     matmul: float
     conv: float
+    bytes_per_second: float
 
     @property
     def flops_per_second(self) -> float:
@@ -42,7 +49,7 @@ class Peak:
     def best_of(self, other: Peak) -> Peak:
         """Take the higher rate of two measurements, for each computation."""
         # Other programs on the machine can only make a measurement slower.
-        return Peak(max(self.matmul, other.matmul), max(self.conv, other.conv))
+        return Peak(*map(max, astuple(self), astuple(other)))
 
 
 def measure_peak(
@@ -67,10 +74,15 @@ def measure_peak(
         macs = scale * channels**2 * math.prod(KERNEL) * math.prod(positions)
         return lambda: F.conv3d(clips, weight, padding=1), 2 * macs
 
+    def copy(scale: int) -> tuple[Step, int]:
+        source = torch.ones(COPIED_BYTES, dtype=torch.uint8, device=device)
+        target = torch.empty_like(source)
+        return lambda: [target.copy_(source) for _ in range(scale)], 2 * scale * COPIED_BYTES
+
     stopwatch = Stopwatch(device)
     with torch.no_grad():
-        rates = [best_rate(make, stopwatch, min_seconds, num_repeats) for make in (matmul, conv)]
-    return Peak(*rates)
+        makers = (matmul, conv, copy)
+        return Peak(*(best_rate(make, stopwatch, min_seconds, num_repeats) for make in makers))
 
 
 def best_rate(
@@ -79,14 +91,14 @@ def best_rate(
     min_seconds: float,
     num_repeats: int,
 ) -> float:
-    """Measure FLOP/s at the first scale 1, 2, 4, … that takes ``min_seconds``.
+    """Measure FLOP/s or bytes/s at the first scale 1, 2, 4, … that takes ``min_seconds``.
 
-    ``make`` turns a scale into a step and its FLOPs.
+    ``make`` turns a scale into a step and its FLOPs or bytes.
     """
     for power in count():
-        run, flops = make(2**power)
+        run, work = make(2**power)
         # Do not use the first time: libraries and memory are prepared for a new size.
         stopwatch.time(run)
         if stopwatch.time(run).seconds >= min_seconds:
             break
-    return flops / min(stopwatch.time(run).seconds for _ in range(num_repeats))
+    return work / min(stopwatch.time(run).seconds for _ in range(num_repeats))

@@ -9,6 +9,7 @@ from typing import Any
 from operators import OperatorTime, operator_table
 from peak import Peak
 from plain_step import ONE_GROUP, OURS, PLAIN
+from roofline import Roofline
 
 from mgexp.multigrid.schedule import StepShape
 from mgexp.plan.timing import TimedSteps
@@ -23,7 +24,8 @@ class StepTimes:
 
     ``flops`` counts a step. ``base`` are the base shapes of the phases. ``held_bytes`` is the memory of weights,
     gradients and momenta. ``kept_bytes`` estimates the activations that a step keeps for its backward pass.
-    ``peak`` is the highest rate of the machine. ``operators`` are those of our step, if they were asked for.
+    ``peak`` has the highest rates of the machine. ``rooflines`` are those of a step in one BN group, where that is
+    a way. ``operators`` are those of our step, if they were asked for.
     """
 
     ways: Mapping[str, Mapping[StepShape, TimedSteps]]
@@ -32,6 +34,7 @@ class StepTimes:
     held_bytes: int
     kept_bytes: Mapping[StepShape, int]
     peak: Peak
+    rooflines: Mapping[StepShape, Roofline] = field(default_factory=dict)
     operators: Mapping[StepShape, tuple[OperatorTime, ...]] = field(default_factory=dict)
 
     @property
@@ -62,6 +65,10 @@ class StepTimes:
     def share_of_peak(self, way: str, shape: StepShape) -> float:
         """Divide the FLOP/s of the median step by the measured peak."""
         return self.flops_per_second(way, shape) / self.peak.flops_per_second
+
+    def times_roofline(self, way: str, shape: StepShape) -> float:
+        """Divide the median step by the least time that its operators need on this machine."""
+        return self.ways[way][shape].median / self.rooflines[shape].seconds(self.peak)
 
     def memory_bytes(self, way: str, shape: StepShape) -> int:
         """Return the peak memory of a run. It is measured on a GPU. On a CPU it is estimated without workspace."""
@@ -96,7 +103,7 @@ def step_report(times: StepTimes) -> str:
     peak = times.peak
     lines = [
         f"measured peak: {peak.flops_per_second / 1e9:,.1f} GFLOP/s (matrix product "
-        f"{peak.matmul / 1e9:,.1f}, convolution {peak.conv / 1e9:,.1f})"
+        f"{peak.matmul / 1e9:,.1f}, convolution {peak.conv / 1e9:,.1f}), {peak.bytes_per_second / 1e9:,.1f} GB/s"
     ]
     if len(times.base) > 1:
         each = ", ".join(f"{way} {times.slowest_to_fastest(way):.2f}" for way in times.ways)
@@ -120,6 +127,7 @@ def _shape_table(times: StepTimes) -> str:
     head = [
         *("clips x frames x pixels²", "BN groups", "ms per step", "clips/s", "GFLOP/s"),
         *("% of peak", "GiB"),
+        *["x roofline"] * bool(times.rooflines),
     ]
     rows = [[*head, "x plain's clips/s"] if is_compared else head]
     for shape in times.shapes:
@@ -132,6 +140,8 @@ def _shape_table(times: StepTimes) -> str:
             f"{100 * times.share_of_peak(way, shape):.1f}",
             f"{times.memory_bytes(way, shape) / GIB:.2f}",
         ]
+        if times.rooflines:
+            row.append(f"{times.times_roofline(way, shape):.2f}")
         rows.append([*row, spread(times.times_faster(shape, way))] if is_compared else row)
     return aligned(rows)
 
@@ -160,7 +170,7 @@ def times_json(times: StepTimes) -> dict[str, Any]:
     """Return everything that was measured, for JSON."""
     shapes = []
     for shape in times.shapes:
-        ways = {}
+        ways, roofline = {}, times.rooflines.get(shape)
         for way, steps in times.ways.items():
             timed = steps[shape]
             ways[way] = {
@@ -171,6 +181,7 @@ def times_json(times: StepTimes) -> dict[str, Any]:
                 "clips_per_second": times.clips_per_second(way, shape),
                 "flops_per_second": times.flops_per_second(way, shape),
                 "share_of_peak": times.share_of_peak(way, shape),
+                "times_roofline": times.times_roofline(way, shape) if times.rooflines else None,
                 "memory_bytes": times.memory_bytes(way, shape),
                 "times_plain": times.times_faster(shape, way),
                 "warmup_seconds": list(timed.warmup_seconds),
@@ -181,6 +192,8 @@ def times_json(times: StepTimes) -> dict[str, Any]:
                 **asdict(shape),
                 "is_base": shape in times.base,
                 "flops_per_step": times.flops[shape],
+                "bytes_per_step": roofline and roofline.num_bytes,
+                "roofline_seconds": roofline and roofline.seconds(times.peak),
                 "ways": ways,
                 "bn_group_costs": times.bn_group_costs(shape),
                 "operators": [asdict(one) for one in times.operators.get(shape, ())],

@@ -14,7 +14,9 @@ Close other programs first. Exit 0; 1 a step failed; 2 bad input; 4 stopped by C
 In detail:
 The precision is TRAIN.PRECISION. The first table shows the first way. Of ways that share kernels, only the first
 pays for the first use of a shape. TRAIN.MAX_CLIPS_PER_GPU cuts no mini-batches of plain and one_group. The peak is
-the highest rate of a large matrix product or convolution, before or after the steps. Loading is not measured.
+the highest rate of a large matrix product or convolution, before or after the steps. The roofline is the least
+time of the step of one_group: of each operator, its FLOPs at the peak or its bytes at the rate of a large copy,
+whichever takes longer. Loading is not measured.
 --operators lists what torch runs in one more step. If all of it takes a GPU less time than a step, the GPU waits
 for Python in the rest of the step. The mini-batches are those of one process: for G GPUs, give
 --batch-size TRAIN.BATCH_SIZE / G. On a CPU, memory is an estimate.
@@ -54,7 +56,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
 from operators import OperatorTime, operator_times
 from peak import measure_peak
-from plain_step import COMPILED, OURS, WAYS, build_ways
+from plain_step import COMPILED, ONE_GROUP, OURS, WAYS, build_ways
+from roofline import roofline_of
 from step_times import StepTimes, step_report, times_json
 
 
@@ -154,10 +157,13 @@ def bench(
         timed = measure_steps(
             ways, shapes, options.steps, options.warmup, Stopwatch(device), progress=True
         )
+        counted = shapes if ONE_GROUP in ways else ()
+        rooflines = {shape: roofline_of(ways[ONE_GROUP](shape)) for shape in counted}
         operators = list_operators(ways[OURS], shapes, device) if options.operators else {}
     peak = peak.best_of(measure_peak(device, dtype))
     base = tuple(shape for shape in base_shapes(schedule) if shape in shapes)
-    return StepTimes(timed, base=base, peak=peak, operators=operators, **costs_of(cfg, shapes))
+    found = {"peak": peak, "rooflines": rooflines, "operators": operators}
+    return StepTimes(timed, base=base, **found, **costs_of(cfg, shapes))
 
 
 def list_operators(

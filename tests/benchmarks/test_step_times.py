@@ -3,6 +3,7 @@
 import pytest
 import simplejson
 from peak import Peak
+from roofline import Roofline
 from step_times import StepTimes, times_json
 
 from mgexp.multigrid.schedule import StepShape
@@ -28,7 +29,8 @@ def times():
         base=(COARSE, FINE),
         held_bytes=2**30,
         kept_bytes={COARSE: 2**31, FINE: 2**29},
-        peak=Peak(matmul=10e9, conv=16e9),
+        peak=Peak(matmul=10e9, conv=16e9, bytes_per_second=1e9),
+        rooflines=dict.fromkeys((COARSE, FINE), Roofline(((32 * 10**9, 10**8), (0, 2 * 10**9)))),
     )
 
 
@@ -41,13 +43,16 @@ def test_comparisons_are_made_repeat_by_repeat(times):
 
 def test_the_json_holds_every_number(times):
     found = simplejson.loads(simplejson.dumps(times_json(times)))
-    assert found["peak"] == {"matmul": 10e9, "conv": 16e9, "flops_per_second": 16e9}
+    peak = {"matmul": 10e9, "conv": 16e9, "bytes_per_second": 1e9, "flops_per_second": 16e9}
+    assert found["peak"] == peak
     assert found["base_slowest_to_fastest"]["ours"] == 2.0
     assert found["memory"] == "estimated"
     shape = found["shapes"][0]
     assert (shape["frames"], shape["crop"], shape["clips"], shape["num_bn_groups"]) == (8, 16, 4, 2)
     assert shape["is_base"]
     assert shape["flops_per_step"] == 8 * 10**9
+    # The first operator is bound by its FLOPs and takes 2 s, and the second takes 2 s for its bytes.
+    assert (shape["bytes_per_step"], shape["roofline_seconds"]) == (21 * 10**8, 4.0)
     assert shape["bn_group_costs"] == pytest.approx([1.0, 1.0, 0.0])
     assert shape["ways"]["ours"] == {
         "median_seconds": 2.0,
@@ -57,6 +62,7 @@ def test_the_json_holds_every_number(times):
         "clips_per_second": 2.0,
         "flops_per_second": 4e9,
         "share_of_peak": 0.25,
+        "times_roofline": 0.5,
         "memory_bytes": 3 * 2**30,
         "times_plain": [2.0, 1.5, 2.5],
         "warmup_seconds": [10.0],

@@ -70,14 +70,6 @@ def test_steps_done_again_are_there_once(folder):
     assert len(list(folder.iterdir())) == 2
 
 
-def test_a_start_from_nothing_forgets_all_before(folder):
-    told = board(folder)
-    told.start(0)
-    told.step(step_line(0, loss=9.0))
-    told.close(failed=False)
-    assert scalars(folder, "train/loss") == [(0, 9.0)]
-
-
 def test_each_line_is_on_the_disk_at_once(tmp_path):
     """What is not is lost when the run is killed."""
     told = board(tmp_path)

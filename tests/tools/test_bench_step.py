@@ -34,6 +34,7 @@ def test_it_measures_every_way_at_the_base_shapes(bench, arguments, tmp_path):
     for shape in found["shapes"]:
         assert list(shape["ways"]) == ["ours", "plain", "one_group"]
         assert all(len(way["seconds"]) == 2 for way in shape["ways"].values())
+        assert shape["bytes_per_step"] > 10**6
     assert found["environment"]["commit"]
     assert found["batch_size"] == 4
 
@@ -54,7 +55,7 @@ def test_the_json_is_printed_alone_and_the_batch_size_is_ours(bench, arguments, 
 def test_it_measures_in_the_precision_of_the_row(bench, arguments, monkeypatch):
     types = []  # the peak itself takes minutes on a CPU without bf16
     monkeypatch.setattr(
-        bench, "measure_peak", lambda _, dtype: types.append(dtype) or Peak(1e12, 1e12)
+        bench, "measure_peak", lambda _, dtype: types.append(dtype) or Peak(1e12, 1e12, 1e11)
     )
     ways = ("--ways", "ours", "--shapes", "2x23", "TRAIN.PRECISION", "bf16")
     assert bench.main(arguments(*ways)) == 0

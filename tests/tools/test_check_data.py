@@ -30,6 +30,7 @@ def test_faults_are_exit_code_3_and_in_the_quarantine(check, data, tmp_path, cap
     found = json.loads(capsys.readouterr().out)
     assert found["kinds"] == {"ok": 22, "missing": 1, "open_fails": 1}
     assert (found["num_videos"], found["num_unusable"], found["num_known"]) == (24, 2, 0)
+    assert found["video_seconds"] == pytest.approx(22 * 0.8)
     assert Path(found["quarantine"]).read_text() == "train5.mp4\ntrain7.mp4\n"
 
 

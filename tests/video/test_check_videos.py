@@ -24,7 +24,7 @@ from videos import LONG_GOP, write_video, write_wav
 from mgexp.run.files import read_jsonl
 from mgexp.run.folder import CheckDir
 from mgexp.video.check import KINDS, USABLE_KINDS, VideoCheck, check_video
-from mgexp.video.check_log import CheckLog, CheckSummary, check_videos
+from mgexp.video.check_log import CheckLog, check_videos
 from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import VideoError
 
@@ -292,23 +292,6 @@ def test_the_quarantine_lists_what_cannot_be_used(log, tmp_path):
     checks = [VideoCheck(str(tmp_path / f"{name}.mp4"), kind) for name, kind in kinds.items()]
     log().write_quarantine(checks, tmp_path)
     assert (tmp_path / "quarantine.txt").read_text() == "a.mp4\nb.mp4\n"
-
-
-CHECKS = [
-    *(VideoCheck(f"{index}.mp4", "ok", duration_seconds=1.5) for index in range(4)),
-    *(VideoCheck(f"h{index}.mp4", "hung", "too slow") for index in range(5)),
-    VideoCheck("t.avi", "timestamps_not_monotonic", "3 of 9 frames"),
-]
-
-
-def test_the_summary_for_programs():
-    assert CheckSummary(CHECKS, num_known=3).as_json() == {
-        "num_videos": 10,
-        "num_unusable": 5,
-        "num_known": 3,
-        "kinds": {"ok": 4, "timestamps_not_monotonic": 1, "hung": 5},
-        "video_seconds": 6.0,
-    }
 
 
 @pytest.mark.parametrize("suffix", ["mkv", "mp4"])
