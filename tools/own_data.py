@@ -424,12 +424,12 @@ def stretches_in(
     for place, row in findings.rows(
         path, "start", "end", "label", separator=options.separator or " "
     ):
-        video = root.path(next(iter(row.values())))
-        part = stretch_of(row)
-        if part is None or not row["label"]:
-            wrong = "stretch without a label, or an end after its start"
+        name, part = next(iter(row.values())), stretch_of(row)
+        if not name or part is None or not row["label"]:
+            wrong = "stretch without a video, a label, or an end after its start"
             findings.fault(place, wrong, row)
             continue
+        video = root.path(name)
         group = row.get("group") or root.name(video)
         stretches.append(OwnVideo(video, row["label"], group, is_val, part))
     problems += findings.all_problems()
@@ -874,9 +874,6 @@ def advice_lines(
     if most >= UNEVEN * fewest:
         times = f"{most / fewest:.1f} times the videos of {smallest}"
         lines.append(f"{largest} has {times}: SOLVER.CLASS_WEIGHTS in baseline.yaml balances them.")
-    if cfg.TRAIN.NUM_THREADS == 1:
-        why = "since other programs keep the cores busy; 0 takes all cores"
-        lines.append(f"baseline.yaml has TRAIN.NUM_THREADS 1, {why}.")
     return lines
 
 

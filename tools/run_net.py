@@ -5,8 +5,8 @@
     python tools/run_net.py --list-keys SOLVER               prints what can be set
 
 Start the same command again to continue a run that stopped. If the run is complete, the command says so.
-Exit codes: 0 done; 1 failed; 2 bad configuration or data (all problems of the keys, else the lists that do not
-exist, else all problems of the data, in one message), or the run folder is in use; 3 an EXPECTED value was missed;
+Exit codes: 0 done; 1 failed; 2 bad configuration or data (all problems of the keys and lists that do not exist, or
+else of the data, in one message), or the run folder is in use; 3 an EXPECTED value was missed;
 4 interrupted and saved (run the command again to continue).
 """
 
@@ -24,6 +24,7 @@ from mgexp.config.load import read_config
 from mgexp.errors import InputError
 from mgexp.launch.resources import LAUNCHERS, add_resource_arguments, read_resources
 from mgexp.options import BAD_INPUT, ToolParser, add_import_option, local_folder, run_tool, say
+from mgexp.run.files import is_there
 
 if TYPE_CHECKING:
     from mgexp.config.keys import Config
@@ -112,7 +113,7 @@ def missing_lists(cfg: Config) -> list[str]:
     return [
         f"DATA.{key}: {path.absolute()} does not exist"
         for key, path in lists.items()
-        if not re.search(r"[{*?[]", path.name) and not path.exists()
+        if not re.search(r"[{*?[]", str(path)) and not is_there(path)
     ]
 
 
@@ -120,9 +121,9 @@ def main(arguments: list[str]) -> int:
     """Run or submit, and turn an error into an exit code and one message."""
     options = parse(arguments)
     cfg, problems = read_config(options.cfg, options.overrides)
-    problems = [*problems, *cross_problems(cfg)] if problems else missing_lists(cfg)
+    problems += missing_lists(cfg)
     if problems:
-        say(f"nothing was written; {InputError(problems)}")
+        say(f"nothing was written; {InputError([*problems, *cross_problems(cfg)])}")
         return BAD_INPUT
     # These import torch, which takes seconds. --help, --list-keys, a wrong key and a missing list do without it.
     from mgexp import dist

@@ -144,8 +144,6 @@ def parse_yaml(text: str) -> object:
     """Parse plain YAML. Raises a ValueError whose message has one line."""
     try:
         return yaml.load(text, Loader=PlainLoader)  # noqa: S506 - derives from SafeLoader
-    except RecursionError:
-        raise ValueError("is nested too deeply") from None
     # PyYAML raises KeyError, AttributeError and others for damaged dates, numbers and tags.
     except Exception as error:
         raise ValueError(" ".join(str(error).split()) or type(error).__name__) from error
@@ -199,9 +197,11 @@ def _base_path(named: str, folder: Path) -> Path:
 
 def _merge(top: Mapping[str, Any], into: dict[str, Any]) -> None:
     for name, value in top.items():
-        if isinstance(value, dict) and name in into:
-            if not isinstance(into[name], dict):
+        if isinstance(value, dict):
+            # A section of its own, since YAML gives all aliases of a section the same object.
+            section = into.setdefault(name, {})
+            if not isinstance(section, dict):
                 raise ValueError(f"{name} is a section, and a value in a file of {BASE_KEY}")
-            _merge(value, into[name])
+            _merge(value, section)
         else:
             into[name] = value

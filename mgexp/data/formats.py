@@ -50,7 +50,7 @@ and 0.3 s in one thread."""
 class Findings:
     """What a reader finds: the videos of a list, and the faults of its entries.
 
-    The videos lie in ``root``. ``if_empty`` is the problem to report for a list without videos. In an official
+    Paths are relative to ``root``. ``if_empty`` is the problem to report for a list without videos. In an official
     list, a video that is listed twice is a fault, and its file may have one of the endings ``CONVERTED``.
     ``problems`` concern whole files or folders.
     """
@@ -283,7 +283,9 @@ def table_entries(
     """
     for place, row in listed.rows(list_path, separator=separator):
         name, *cells = row.values()
-        if "start" in row:
+        if not name:
+            listed.fault(place, "row without a video", ", ".join(cells))
+        elif "start" in row:
             texts = row["label"].split() if has_many_labels else [row["label"]]
             if stretch := stretch_of(row):
                 yield place, name, texts, stretch

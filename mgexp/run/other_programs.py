@@ -77,12 +77,12 @@ def other_cores(clock: Clock) -> float | None:
     return clock.seconds(OTHERS) / observed if observed else None
 
 
-def other_cores_now(seconds: float = 1.0) -> float | None:
-    """Observe for ``seconds``, and return the number of cores that other programs use; None if it is not known."""
+def other_cores_now() -> float | None:
+    """Observe for a second, and return the number of cores that other programs use; None if it is not known."""
     clock = Clock()
     watch = OtherPrograms(clock, lambda: core_seconds_of_others(os.getpid()))
     watch.start()
-    time.sleep(seconds)
+    time.sleep(1.0)
     watch.count()
     return other_cores(clock)
 

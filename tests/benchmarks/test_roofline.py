@@ -27,7 +27,17 @@ def test_a_convolution_and_its_gradients_by_hand():
     assert found.seconds(peak) == pytest.approx((7680 + 15360 + rest) / 1e3)
 
 
-def test_slowfast_moves_54_gb_in_a_step():
+def test_a_layer_with_a_group_for_each_channel_and_an_update_by_hand():
+    """8 kernels of one channel each. SGD reads weights and gradients of 32 bytes, and writes the weights."""
+    layer = nn.Conv3d(8, 8, 1, bias=False, groups=8, device="meta")
+    clips = torch.empty(2, 8, 5, 4, 4, device="meta", requires_grad=True)
+    found = roofline_of(lambda: layer(clips).backward(torch.empty(2, 8, 5, 4, 4, device="meta")))
+    assert found.flops == 3 * 2 * 160 * 8
+    update = torch.optim.SGD(layer.parameters(), 0.1, foreach=True)
+    assert roofline_of(update.step).num_bytes == 3 * 32
+
+
+def test_slowfast_moves_as_many_bytes_as_another_program_counted():
     """8 x 32 x 224²: 2,362 GFLOP, and 49.8 GB in bf16 without casts and the update, by a count of each kernel."""
     model = build_on_meta(load_config(ROWS["main/k400_slowfast_8x8_r50/baseline"])).train()
     clips = torch.empty(8, 3, 32, 224, 224, device="meta")

@@ -58,12 +58,13 @@ def test_a_bad_base_is_named(tmp_path):
 
 
 def test_two_bases_may_have_the_same_base(tmp_path):
-    (tmp_path / "low.yaml").write_text("LOG_PERIOD: 3")
+    """And two sections may be one by an alias: only one of them changes."""
+    (tmp_path / "low.yaml").write_text("TRAIN: &section {BATCH_SIZE: 3}\nTEST: *section")
     for name in ("a", "b"):
         (tmp_path / f"{name}.yaml").write_text(f"_BASE_: low.yaml\nROW: {name}")
-    (tmp_path / "row.yaml").write_text("_BASE_: [a.yaml, b.yaml]")
+    (tmp_path / "row.yaml").write_text("_BASE_: [a.yaml, b.yaml]\nTRAIN: {BATCH_SIZE: 4}")
     cfg = load_config(tmp_path / "row.yaml")
-    assert (cfg.ROW, cfg.LOG_PERIOD) == ("b", 3)
+    assert (cfg.ROW, cfg.TRAIN.BATCH_SIZE, cfg.TEST.BATCH_SIZE) == ("b", 4, 3)
 
 
 def test_anchors_and_merge_keys_within_the_file_work():

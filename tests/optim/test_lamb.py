@@ -138,17 +138,8 @@ def test_a_step_returns_the_loss_of_its_closure():
     assert param.item() == pytest.approx(0.5, rel=1e-5)
 
 
-def test_the_coefficient_starts_again_with_every_period():
-    assert [coefficient(step, 3, "linear") for step in range(7)] == [1, 0.5, 0] * 2 + [1]
-
-
 def test_the_curves_by_hand():
     assert [coefficient(step, 5, "linear") for step in range(5)] == [1.0, 0.75, 0.5, 0.25, 0.0]
     root = math.sqrt(0.5)
     wanted = [1, (1 + root) / 2, 0.5, (1 - root) / 2, 0]
     assert [coefficient(step, 5, "cosine") for step in range(5)] == pytest.approx(wanted)
-
-
-@pytest.mark.parametrize("curve", ["cosine", "linear"])
-def test_without_periods_the_coefficient_is_1(curve):
-    assert {coefficient(step, None, curve) for step in range(1000)} == {1.0}

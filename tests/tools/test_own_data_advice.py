@@ -1,4 +1,4 @@
-"""What tools/own_data.py chooses beside the split: first weights, a store, threads, views; and what it advises."""
+"""What tools/own_data.py chooses beside the split: first weights, a store, views; and what it advises."""
 
 import shutil
 
