@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 from run_files import assert_bit_identical, read_lines
 from tiny import RECIPE_OF_TRANSFORMERS, VIT, command, data_keys, run_net, write_config
+from tqdm import tqdm
 
 from mgexp.config.load import load_config
 from mgexp.run.files import read_jsonl
@@ -89,6 +91,8 @@ class Runner:
         return where(run)
 
     def _run(self, arguments: list[str]) -> None:
+        # All processes that are forked from one share its lock, and a killed one may hold it.
+        tqdm.set_lock(threading.RLock())
         with self.said.open("ab") as file:
             for descriptor in (1, 2):
                 os.dup2(file.fileno(), descriptor)
