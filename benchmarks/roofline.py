@@ -85,7 +85,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 clips.shape, weight.shape, result.shape, transposed
             )
             again = again if mask[0] and mask[1] else []
-        if out is None or out == ():
+        if next(tensors(out), None) is None:
             # An update of many tensors returns nothing. Its gradients are marked as written for a scaler alone.
             again += [
                 value
