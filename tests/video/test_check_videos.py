@@ -24,7 +24,7 @@ from videos import LONG_GOP, write_video, write_wav
 from mgexp.run.files import read_jsonl
 from mgexp.run.folder import CheckDir
 from mgexp.video.check import KINDS, USABLE_KINDS, VideoCheck, check_video
-from mgexp.video.check_log import CheckLog, check_videos
+from mgexp.video.check_log import CheckLog, CheckSummary, check_videos
 from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import VideoError
 
@@ -301,3 +301,8 @@ def test_the_duration_is_that_of_the_reader_also_if_the_video_starts_late(suffix
     with PyavReader(str(path)) as reader:
         assert reader.duration_seconds == pytest.approx(1.0, abs=0.05)
     assert check_video(str(path), quick=False).duration_seconds == pytest.approx(1.0, abs=0.05)
+
+
+def test_names_of_images_cannot_control_the_terminal():
+    text = CheckSummary([VideoCheck("a", "open_fails", "\x1b[31mRED_1.jpg")], 0).as_text()
+    assert "\x1b" not in text and "RED_1.jpg" in text
