@@ -42,6 +42,7 @@ FORMS = {
     "space": [forms.FramesConv3d],
     "point": [forms.RowsConv3d],
     "stem": [forms.BlockConv3d, forms.Block4Conv3d],
+    "patch": [forms.PatchConv3d],
 }
 """Every form of each kind, whether a device takes it or not."""
 CASES = [
@@ -114,6 +115,15 @@ def test_clips_in_another_memory_format_are_right_too(kind, arguments, form):
     x = clips_for(layer, 7, 9)
     for other in (x.contiguous(), x.transpose(3, 4).contiguous().transpose(3, 4), x[:, :, ::2]):
         assert_near(computed(in_form(layer, form), other), computed(layer, other), 1e-13)
+
+
+@pytest.mark.parametrize("shape", [(8, 16), (7, 45)], ids=str)
+def test_patches_are_a_matrix_product(shape):
+    layer = plain_layer(((3, 8, (2, 4, 4)), {"stride": (2, 4, 4)}))
+    ours, x = copy.deepcopy(layer), clips_for(layer, *shape)
+    take_forms(ours, "cpu")
+    assert type(ours) is forms.PatchConv3d
+    assert_near(computed(ours, x), computed(layer, x), 1e-13)
 
 
 BITWISE = [case for case in CASES if case.values[0] in {"strided", "space"}]
