@@ -22,7 +22,6 @@ NAMES = ("open", "close", "push|pull")
 
 @pytest.fixture
 def report(tmp_path):
-
     def call(expected_rows=(), names=()):
         comparison = load_comparison(tmp_path).with_class_names(names, tmp_path)
         return render_report("runs", comparison, (), expected_rows)
@@ -175,6 +174,13 @@ def test_groups_beside_the_validation_list_are_counted(report, tmp_path):
         text = render_report("runs", each)
         assert "4 test videos in 3 groups: one of them is 25.00 points." in text
         assert tables(text, "## Rows")[0][0]["95 % interval of the test videos"] == "0.0 to 100.0"
+
+
+def test_a_video_is_worth_points_of_accuracy_and_not_of_map(report, tmp_path):
+    run = fake_run(tmp_path, "baseline")
+    assert "1,200 test videos: one of them is 0.08 points." in report()
+    write_json(run.result_json, {**read_json(run.result_json), "metrics": {"map": 40.0}})
+    assert "1,200 test videos.\n" in report()
 
 
 def test_a_smoke_run_is_marked_and_its_command_shown(report, tmp_path):
