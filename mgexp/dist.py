@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import warnings
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -143,10 +142,6 @@ def from_main(processes: Processes, value: T) -> T:
 def merge(processes: Processes, own: dict[int, str]) -> dict[int, str]:
     """Merge the entries of all processes. If a key occurs twice, take the value of the higher rank."""
     return {key: value for entries in _gather(processes, own) for key, value in entries.items()}
-
-
-def total(processes: Processes, own: Counter[str]) -> Counter[str]:
-    return sum(_gather(processes, own), Counter())
 
 
 def check_same(processes: Processes, own: str, what: str) -> None:

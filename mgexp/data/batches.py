@@ -14,9 +14,8 @@ of these operations copy a few numbers from memory that is not page-locked, and 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -46,7 +45,7 @@ class Batch:
     ``flipped`` bool (B,): the clips to mirror, left for right; None if there is none.
 
     ``unusable``: the videos that failed and were replaced, for all clips. B is 0 if all attempts for one clip
-    failed. ``levels``: number of clips from each level of the clip store, or from the source files.
+    failed.
 
     ``regions``: None, or how ``on`` makes the clips. ``clips`` then holds uint8 (n,), one region after the other.
     """
@@ -54,7 +53,6 @@ class Batch:
     clips: Tensor
     labels: Tensor
     unusable: Unusable
-    levels: Mapping[str, int] = field(default_factory=dict)
     flipped: Tensor | None = None
     regions: Regions | None = None
 
@@ -113,7 +111,6 @@ def collate(
         # A number becomes int64, and a tuple of floats becomes a row of float32.
         labels=torch.tensor([clip.label for clip in clips]),
         unusable=unusable,
-        levels=dict(Counter(clip.level for clip in clips)),
         flipped=torch.tensor(flipped) if any(flipped) else None,
         regions=regions,
     )

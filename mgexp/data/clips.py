@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 
 import numpy as np
@@ -25,7 +25,7 @@ from mgexp.data.records import Record, Shown, Target
 from mgexp.data.time_limit import NO_LIMIT, TimeLimit
 from mgexp.errors import InputError
 from mgexp.multigrid.sampler import ClipRequest
-from mgexp.video.reader import SOURCE, Cut, Opener, Region, Size, VideoError
+from mgexp.video.reader import Cut, Opener, Region, Size, VideoError
 
 Times = NDArray[np.float64]
 """Moments in seconds from the start of the video, one for each frame of a clip."""
@@ -131,18 +131,6 @@ def random_region(size: Size, crop: int, short_side: float, rng: np.random.Gener
     return Region(top, left, side, side)
 
 
-@dataclass
-class NotedCut:
-    """A cut that keeps the ``region`` that it chose. A reader asks once, when it knows the size of the video."""
-
-    cut: Cut
-    region: Region = field(init=False)
-
-    def __call__(self, size: Size) -> Region:
-        self.region = self.cut(size)
-        return self.region
-
-
 @dataclass(frozen=True)
 class RelativeCrop:
     """Crops that are a random share of the frame, of random shape, as networks of images are trained with.
@@ -226,8 +214,7 @@ class Clip:
     ``flipped``: whether the network gets the clip mirrored, left for right.
 
     If videos failed, ``index`` is the record that replaced them, and ``unusable`` has them in the
-    order of the attempts. If all attempts failed, there are no frames: (0, S, S, 3). ``level``: the
-    copy of the video that gave the frames; see ``video.reader.Frames``.
+    order of the attempts. If all attempts failed, there are no frames: (0, S, S, 3).
     """
 
     frames: Tensor
@@ -236,7 +223,6 @@ class Clip:
     unusable: Unusable
     crop: int
     seed: int = 0
-    level: str = SOURCE
     # It is drawn with everything else, but ``mgexp.train.step.Normalizer`` mirrors the clip on the device,
     # where it costs a GPU nothing. Here it would make a worker up to 2 % slower (measured, every second clip:
     # 0.03 ms for 8 × 112², 0.6 ms for 32 × 224²).
@@ -289,12 +275,11 @@ class TrainingClips(Dataset[Clip]):
                         min(end, duration) - start, request, self.target_fps, rng
                     )
                     short_side, cut = self.crops.draw(request.crop, rng)
-                    noted = NotedCut(cut)
-                    shown = video.frames_at(times, short_side, noted)
+                    shown = video.frames_at(times, short_side, cut)
                 flipped = self.flip and bool(rng.random() < 0.5)
                 # A clip longer than its video repeats the last frame, so its span ends with the video.
                 span = float(times[0]), float(min(times[-1], duration))
-                label = record.target(span, Shown(shown.size, noted.region, flipped))
+                label = record.target(span, Shown(shown.size, shown.region, flipped))
             except VideoError as error:
                 unusable.append((index, str(error)))
                 continue
@@ -304,7 +289,7 @@ class TrainingClips(Dataset[Clip]):
             if self.finishes:
                 frames = finish(frames, request.crop, self.augment, seed)
             failed = tuple(unusable)
-            return Clip(frames, label, index, failed, request.crop, seed, shown.level, flipped)
+            return Clip(frames, label, index, failed, request.crop, seed, flipped)
         # -1: no class. collate sees that there are no frames, and then reads no label.
         empty = torch.empty(0, request.crop, request.crop, 3, dtype=torch.uint8)
         return Clip(empty, -1, request.index, tuple(unusable), request.crop)

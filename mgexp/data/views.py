@@ -7,8 +7,8 @@ that one evaluation can list all failures.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, replace
-from typing import Literal
+from dataclasses import KW_ONLY, dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -69,8 +69,7 @@ class View:
     error: str | None
 
 
-@dataclass(frozen=True)
-class ViewBatch:
+class ViewBatch(NamedTuple):
     """``clips`` uint8 (N, 3, T, S, S) in channels_last_3d memory; ``videos`` and ``labels`` int64 (N,).
 
     If videos have many labels, ``labels`` is float32 (N, classes), with 1 for each class of the
@@ -83,15 +82,6 @@ class ViewBatch:
     videos: Tensor
     labels: Tensor
     errors: tuple[tuple[int, str], ...]
-
-    def pin_memory(self) -> ViewBatch:
-        """Return the same batch in page-locked memory; a DataLoader with ``pin_memory=True`` calls this."""
-        return replace(
-            self,
-            clips=self.clips.pin_memory(),
-            videos=self.videos.pin_memory(),
-            labels=self.labels.pin_memory(),
-        )
 
 
 @dataclass(eq=False)

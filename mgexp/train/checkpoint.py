@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -65,10 +64,8 @@ class State:
     """Everything that training changes.
 
     ``step`` counts the finished steps, ``epoch`` the epochs drawn so far. ``unusable`` gives the
-    reason why each video failed, by its index in the list. ``levels`` counts the training clips
-    that all processes loaded from each level of the clip store, or from "source", up to the last
-    save. ``scaler`` scales the loss in fp16 and is off otherwise. ``average`` is that of the weights, if the run
-    takes one.
+    reason why each video failed, by its index in the list. ``scaler`` scales the loss in fp16 and
+    is off otherwise. ``average`` is that of the weights, if the run takes one.
     """
 
     # No random generator needs saving: torch is seeded in each step, and the draws of a clip follow
@@ -80,7 +77,6 @@ class State:
     step: int = 0
     epoch: float = 0.0
     unusable: dict[int, str] = field(default_factory=dict)
-    levels: Counter[str] = field(default_factory=Counter)
     scaler: torch.amp.GradScaler = field(
         default_factory=partial(torch.amp.GradScaler, enabled=False)
     )
@@ -99,7 +95,6 @@ class State:
             "optimizer": {names[id(p)]: values for p, values in self.optimizer.state.items()},
             "clock": self.clock.state_dict(),
             "unusable": self.unusable,
-            "levels": dict(self.levels),
             "scaler": self.scaler.state_dict(),
             "average": self.average.weights if self.average else {},
         }
@@ -124,7 +119,6 @@ class State:
         self.clock.load_state_dict(saved["clock"])
         self.step, self.epoch = saved["step"], saved["epoch"]
         self.unusable = dict(saved["unusable"])
-        self.levels = Counter(saved["levels"])
         # A scaler that is off saves an empty dict, and torch refuses to load such a dict into a
         # scaler that is on.
         if saved["scaler"]:

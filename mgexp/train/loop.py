@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import math
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -207,8 +207,7 @@ class Loop:
     def _save(self) -> None:
         # A milestone and a signal may both ask for the same step, which is then on disk already.
         if self.state.step != self._saved_step:
-            # Both go into the state, so they come before the file.
-            self.loaded.share_levels()
+            # It goes into the state, so it comes before the file.
             self.others.count()
             self.write_checkpoint()
             if self.processes.is_main:
@@ -247,7 +246,7 @@ def slow_lines(clock: Clock, num_threads: int, device_type: str) -> list[str]:
 
 @dataclass
 class LoadedClips:
-    """The loader's reports about clips: which videos failed, and from which level of the store clips came.
+    """The loader's reports of videos that failed.
 
     Each process knows only its own clips until the processes share their reports.
     ``check_unusable`` takes the reasons of all failures and raises InputError if they are too many.
@@ -257,7 +256,6 @@ class LoadedClips:
     processes: Processes
     check_unusable: Callable[[Sequence[str]], None]
     has_news: bool = field(init=False)
-    _levels: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         # A signal may have ended the start before, with failures that were saved and not judged.
@@ -268,7 +266,6 @@ class LoadedClips:
         self.state.unusable.update(unusable)
         self.has_news = self.has_news or bool(unusable)
         self._tell(unusable)
-        self._levels.update(batch.levels)
 
     def share_unusable(self) -> None:
         """Share the unusable videos of all processes. All processes must call this."""
@@ -277,11 +274,6 @@ class LoadedClips:
         self.state.unusable = dist.merge(self.processes, known)
         self._tell({i: self.state.unusable[i] for i in sorted(self.state.unusable.keys() - known)})
         self.check_unusable([*self.state.unusable.values()])
-
-    def share_levels(self) -> None:
-        """Add the counts of all processes to the state. All processes must call this."""
-        self.state.levels += dist.total(self.processes, self._levels)
-        self._levels = Counter()
 
     def _tell(self, unusable: dict[int, str]) -> None:
         if self.processes.is_main:

@@ -87,7 +87,6 @@ def build_result(
         # ``epoch`` is the number of drawn clips divided by the number of videos, so rounding gives
         # exactly the number of clips.
         "clips_seen": round(state.epoch * schedule.num_videos),
-        "clips_by_level": dict(state.levels),
         "train_flops": flops,
         "params": num_params(state.model),
         "metrics": metrics,

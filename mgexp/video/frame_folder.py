@@ -157,7 +157,7 @@ class FrameFolder:
             if own_size != size:
                 region = resized(region, (part.height, part.width))
             pixels[[row for row, other in enumerate(places) if other == place]] = region
-        return Frames(pixels, size)
+        return Frames(pixels, size, part)
 
     def image(self, place: int) -> FramesArray:
         return read_image(f"{self.path}/{self.images[place]}")

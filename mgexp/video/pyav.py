@@ -101,7 +101,7 @@ class PyavReader:
                 for row in rows:
                     # A copy: the picture is a view of memory that the next frame overwrites.
                     pixels[row] = picture
-        return Frames(pixels, size)
+        return Frames(pixels, size, part)
 
     def _decode(self, times: Sequence[float]) -> Iterator[tuple[Any, Rows]]:
         """Yield the frames at ``times``, each with its rows. Rows that come twice replace the first ones."""

@@ -24,8 +24,6 @@ Times = Sequence[float] | NDArray[np.float64]
 TOLERANCE_SECONDS = 1e-6
 """A frame counts as on display this much before its timestamp. So k / frame_rate is a moment of
 frame k, even if rounding made it a little too small."""
-SOURCE = "source"
-"""The level of frames that come from the video itself, not from a copy."""
 
 
 class VideoError(Exception):
@@ -79,15 +77,15 @@ Cut = Callable[[Size], Region]
 
 @dataclass(frozen=True)
 class Frames:
-    """The frames of a video at chosen times: ``pixels`` of a region, uint8 RGB (T, h, w, 3).
+    """The frames of a video at chosen times: ``pixels`` of a ``region``, uint8 RGB (T, h, w, 3).
 
-    ``size``: height and width of the video as it is displayed. ``level``: where the frames come from: SOURCE, or
-    the short side of a copy in the store, such as "160". From a copy, h and w are its own pixels in the region.
+    ``size``: height and width of the video as it is displayed, in whose pixels the region is. From a copy in the
+    store, h and w are the copy's own pixels in the region.
     """
 
     pixels: FramesArray
     size: Size
-    level: str = SOURCE
+    region: Region
 
 
 class Video(Protocol):

@@ -301,9 +301,10 @@ class _Copies:
                 return video.frames_at(times_seconds, None, cut)
         copy = self.index.store.copy(level, self.index.root.name(self.path))
         times = [self.speed * time for time in times_seconds]
+        region = cut(size)
         with self.index.open_file(str(copy)) as video:
-            frames = video.frames_at(times, None, lambda shown: cut(size).on(size, shown))
-        return Frames(frames.pixels, size, str(level))
+            frames = video.frames_at(times, None, lambda shown: region.on(size, shown))
+        return Frames(frames.pixels, size, region)
 
 
 def choose_level(

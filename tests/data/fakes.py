@@ -14,7 +14,7 @@ def fake_frames(pixels: np.ndarray, cut) -> Frames:
     """The region that ``cut`` chooses of whole frames, uint8 (T, H, W, 3)."""
     size = pixels.shape[1:3]
     region = cut(size)
-    return Frames(pixels[:, region.rows, region.columns], size)
+    return Frames(pixels[:, region.rows, region.columns], size, region)
 
 
 class FakeReader:

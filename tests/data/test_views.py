@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from fakes import FakeReader, Pinned, opener_of
+from fakes import FakeReader, opener_of
 
 from mgexp.data.records import VideoRecord
-from mgexp.data.views import EvaluationViews, ViewBatch, collate_views
+from mgexp.data.views import EvaluationViews, collate_views
 
 
 def evaluation_views(broken=(), num_records=5, **changes):
@@ -134,9 +134,3 @@ def test_a_batch_of_broken_videos_alone_has_no_clips():
     assert batch.clips.shape == (0, 3, 4, 32, 32)
     assert len(batch.videos) == len(batch.labels) == 0
     assert batch.errors == ((0, "0.mp4: is broken"), (1, "1.mp4: is broken"))
-
-
-def test_pinning_pins_all_tensors_and_keeps_the_rest():
-    tensors = [torch.zeros(1).as_subclass(Pinned) for _ in range(3)]
-    pinned = ViewBatch(*tensors, ((1, "short"),)).pin_memory()
-    assert pinned == ViewBatch(*["pinned torch.float32"] * 3, ((1, "short"),))

@@ -73,6 +73,4 @@ def test_a_run_of_checked_folders_reads_their_store(frames, tmp_path, output, ma
     assert main(command(cfg, output, *pairs)) == 0
     result = json.loads((output / "result.json").read_text())
     assert (result["num_unusable_videos"], result["num_train_videos"]) == (1, NUM_TRAIN - 1)
-    assert {"24", "32"} == set(result["clips_by_level"])
-    assert sum(result["clips_by_level"].values()) == result["clips_seen"]
     assert "unusable video, replaced" not in (output / "log.txt").read_text()

@@ -15,7 +15,7 @@ from mgexp.run.environment import num_cores
 NUM_STEPS = 10  # of the tiny row; by hand: (2, 2, 2, 2) of the long cycle and 2 of fine-tuning
 RESULT_KEYS = {
     *("experiment", "row", "seed", "commit", "date", "num_train_videos", "num_unusable_videos"),
-    *("other_cores", "steps", "epochs", "clips_seen", "clips_by_level", "train_flops", "params"),
+    *("other_cores", "steps", "epochs", "clips_seen", "train_flops", "params"),
     *("metrics", "seconds", "device", "precision", "expected", "verdict"),
 }
 SECONDS_KEYS = {

@@ -180,7 +180,6 @@ def test_several_processes_stop_after_the_same_step(tmp_path, monkeypatch):
     """This process waits for clips, but the other one has its clips already."""
     monkeypatch.setattr("mgexp.dist.any_true", lambda processes, flags, device: flags)
     monkeypatch.setattr("mgexp.dist.mean_", lambda processes, losses: losses)
-    monkeypatch.setattr("mgexp.dist.total", lambda processes, levels: levels)
     bench = Bench(tmp_path)
     bench.loop.processes = bench.loop.loaded.processes = Processes(0, 2)
     assert not bench.run_to_signal(2)

@@ -7,7 +7,6 @@ from fakes import FakeRequest, training_clips_of
 from stores import TALL, WIDE, order, psnr, store_in, write_smooth
 from videos import set_display_matrix
 
-from mgexp.data.batches import collate
 from mgexp.data.records import VideoRecord
 from mgexp.errors import InputError
 from mgexp.video.pyav import PyavReader
@@ -37,56 +36,61 @@ def test_level_by_short_side(short_sides, source, needed, level):
     assert choose_level(short_sides, source, needed) == level
 
 
+class NotedReader(list):
+    """Opens videos, and holds their paths."""
+
+    def __call__(self, path):
+        self.append(path)
+        return PyavReader(path)
+
+
 @pytest.fixture
 def filled(tmp_path):
     """(record, index) of a video of 96 x 128 with levels 96 and 48."""
     source = write_smooth(tmp_path / "videos" / "a.mp4")
     fill_store(store_in(tmp_path), order(source.parent, 96, 48), ["a.mp4"], 1, progress=False)
-    return VideoRecord(str(source), 3), StoreIndex(store_in(tmp_path), source.parent, PyavReader)
+    return VideoRecord(str(source), 3), StoreIndex(store_in(tmp_path), source.parent, NotedReader())
 
 
 def training_clips(record, opener, jitter=(48, 96)):
     return training_clips_of([record], opener, jitter, flip=True)
 
 
-def test_clips_show_the_same_region_at_the_same_times_from_every_level(filled):
+def test_clips_show_the_same_region_at_the_same_times_from_every_level(filled, tmp_path):
     record, index = filled
     requests = [FakeRequest(stride_range=(1, 3), seed=(0, position)) for position in range(12)]
-    for jitter, level in (((40, 48), "48"), ((49, 96), "96")):
+    for jitter, level in (((40, 48), 48), ((49, 96), 96)):
         stored = [training_clips(record, index, jitter)[request] for request in requests]
         plain = [training_clips(record, PyavReader, jitter)[request] for request in requests]
-        assert {clip.level for clip in stored} == {level}
-        assert {clip.level for clip in plain} == {"source"}
+        assert {*index.open_file[-12:]} == {str(store_in(tmp_path).copy(level, "a.mp4"))}
         for one, other in zip(stored, plain, strict=True):
             assert psnr(one.frames.numpy(), other.frames.numpy()) > 32
 
 
-def test_a_batch_counts_the_levels(filled):
+def test_clips_of_several_sizes_come_from_several_levels(filled, tmp_path):
     record, index = filled
-    clips = training_clips(record, index)
-    found = collate(
-        [clips[FakeRequest(stride_range=(1, 3), seed=(0, position))] for position in range(40)]
-    ).levels
-    assert set(found) == {"96"}  # above 48, almost surely
-    wide = training_clips(record, index, jitter=(32, 64))
-    mixed = collate(
-        [wide[FakeRequest(stride_range=(1, 3), seed=(0, position))] for position in range(40)]
-    ).levels
-    assert sum(mixed.values()) == 40
-    assert 10 < mixed["48"] < 30  # half of them, by the uniform draw
+    clips = training_clips(record, index, jitter=(32, 64))
+    for position in range(40):
+        _ = clips[FakeRequest(stride_range=(1, 3), seed=(0, position))]
+    opened = index.open_file
+    assert len(opened) == 40
+    small = opened.count(str(store_in(tmp_path).copy(48, "a.mp4")))
+    assert 10 < small < 30  # half of them, by the uniform draw
 
 
 def test_a_video_without_a_copy_is_read_itself(filled, tmp_path):
     _, index = filled
     other = VideoRecord(str(write_smooth(tmp_path / "videos" / "b.mp4")), 0)
-    assert training_clips(other, index)[FakeRequest()].level == "source"
+    _ = training_clips(other, index)[FakeRequest()]
+    assert index.open_file == [other.path]
 
 
 def test_a_video_that_changed_since_is_read_itself(filled):
     record, index = filled
     os.utime(record.path, (1, 1))
     assert index.entry(record.path) is None
-    assert training_clips(record, index)[FakeRequest()].level == "source"
+    _ = training_clips(record, index)[FakeRequest()]
+    assert index.open_file == [record.path]
 
 
 def test_copies_are_used_if_the_video_is_gone_but_not_if_its_folder_is_closed(filled, monkeypatch):
@@ -118,9 +122,10 @@ def test_a_turned_video_is_turned_at_every_level_and_from_itself(tmp_path):
     source = write_smooth(tmp_path / "videos" / "a.mp4")
     set_display_matrix(source, (0, -1, 1, 0, 0, 0))
     fill_store(store_in(tmp_path), order(source.parent, 48), ["a.mp4"], 1, progress=False)
-    with StoreIndex(store_in(tmp_path), source.parent, PyavReader)(str(source)) as video:
+    opener = NotedReader()
+    with StoreIndex(store_in(tmp_path), source.parent, opener)(str(source)) as video:
         small, large = video.frames_at([0.5], 48), video.frames_at([0.5], 96)
-    assert (small.level, large.level) == ("48", "source")
+    assert opener == [str(store_in(tmp_path).copy(48, "a.mp4")), str(source)]
     assert small.size == large.size == (WIDE, TALL)
     assert large.pixels.shape[1:3] == (WIDE, TALL)
     averaged = large.pixels.astype(float).reshape(1, 64, 2, 48, 2, 3).mean(axis=(2, 4))
