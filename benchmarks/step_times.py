@@ -79,7 +79,8 @@ class StepTimes:
         """Divide the clips per second of ``way`` by those of ``than``, for each repeat; [] if one is missing."""
         if not {way, than} <= set(self.ways):
             return []
-        return self.ways[than][shape].ratios_to(self.ways[way][shape])
+        both = (self.ways[each][shape].seconds for each in (than, way))
+        return [its / own for its, own in zip(*both, strict=True)]
 
     def bn_group_costs(self, shape: StepShape) -> list[float]:
         """Compare our step with the same step with one BN group, in each repeat: 0.1 if ours takes 10 % longer."""

@@ -139,7 +139,7 @@ class WandbKeys:
 class TrainKeys:
     """Training, its evaluations and checkpoints."""
 
-    ENABLE: bool = key(True, "False: evaluate the last checkpoint only")
+    ENABLE: bool = key(True, "False: evaluate the final model of a finished run")
     INIT_WEIGHTS: PathText = own("", "file of weights to start from, or its address")
     BATCH_SIZE: int = key(64, "clips of the baseline's mini-batch", AT_LEAST_1)
     NUM_EVALUATIONS: int = own(10, "evaluations, evenly spaced by cost", count(10_000))

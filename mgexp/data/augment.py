@@ -6,18 +6,6 @@ comes last, so that an erased rectangle stays plain. Operations, strengths and r
 once for all frames. Some operations depend on the pixels themselves: contrast on their mean,
 autocontrast and equalize on their histogram. These compute mean and histogram for each frame.
 
-Milliseconds of CPU for a clip in one thread, measured with torch 2.15 and torchvision 0.29 on two cores that also
-had other work: the smallest and the largest mean of four runs, with 300 small or 60 large clips each.
-
-| frames × pixels²                     |   8 × 112² | 32 × 224² |
-| RandAugment, 2 operations of 9       | 2.5 to 2.9 |  40 to 77 |
-| colour jitter of 0.4                 | 1.3 to 2.3 |  21 to 79 |
-| erasing every clip                   | 0.1 to 0.2 |    1 to 2 |
-| the first two, and 25 % of the third | 3.3 to 5.0 | 57 to 141 |
-
-In RandAugment, the slowest of 60 large clips took 0.2 to 0.7 s: its operations moved pixels, and
-then sharpened them.
-
 The strengths may depend on the shape of the clip. In progressive learning (EfficientNetV2,
 Tan and Le, ICML 2021, arxiv.org/abs/2104.00298), small images get weaker augmentation.
 """

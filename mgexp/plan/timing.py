@@ -81,10 +81,6 @@ class TimedSteps:
     def p90(self) -> float:
         return float(np.quantile(self.seconds, 0.9))
 
-    def ratios_to(self, other: TimedSteps) -> list[float]:
-        """Divide the seconds by those of ``other``, which were timed close to them, repeat by repeat."""
-        return [own / its for own, its in zip(self.seconds, other.seconds, strict=True)]
-
 
 def measure_steps(
     ways: Mapping[str, Way],

@@ -1,13 +1,9 @@
-"""Write experiments/README.md: a table for each folder of rows, from the stored runs and published.csv.
-
-python -m mgexp.results.experiments_page [experiments]
-"""
+"""Write experiments/README.md: a table for each folder of rows, from the stored runs and published.csv."""
 
 from __future__ import annotations
 
 import csv
 import re
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +12,6 @@ from pathlib import Path
 from mgexp.config.study import STUDY_YAML
 from mgexp.config.values import BASE_KEY, parse_yaml
 from mgexp.errors import InputError, raise_problems
-from mgexp.options import run_tool
 from mgexp.results.comparison import BASELINE, COARSE_CONTROL, ROW_ORDER, Pair, Row, row_order
 from mgexp.results.render import plain_cell, render_page, verdict, with_seeds
 from mgexp.results.runs import Run
@@ -392,15 +387,3 @@ def _left_out(page: Page) -> Iterator[str]:
         where = f"{run.experiment}, seed {run.seed}, on {run.device}, {run.short_commit}"
         why = "A newer run of the row has another recipe, precision or number of videos."
         yield f"- {where}: {what}. {why}"
-
-
-def main(arguments: list[str]) -> int:
-    """Write the page of a folder, by default experiments."""
-    experiments = ExperimentsDir(Path(arguments[0] if arguments else "experiments"))
-    write_page(experiments)
-    print(experiments.readme_md)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(run_tool(main))

@@ -57,11 +57,6 @@ def test_a_first_step_that_is_no_slower_costs_nothing():
     assert TimedSteps((1.0,), (2.0,)).first_use_seconds == 0.0
 
 
-def test_ratios_are_of_the_same_repeat():
-    ours, plain = TimedSteps((1.0,), (1.0, 4.0)), TimedSteps((1.0,), (2.0, 12.0))
-    assert plain.ratios_to(ours) == [2.0, 3.0]
-
-
 def test_ways_take_turns_that_alternate_after_their_warm_up(machine):
     ways = {name: machine.way(name, [0] * 5) for name in "ab"}
     measure_steps(ways, [COARSE, FINE], 3, 2, machine)

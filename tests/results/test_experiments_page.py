@@ -20,7 +20,6 @@ YAMLS = {
 
 @pytest.fixture
 def page(tmp_path):
-
     def make(yamls, *results, published=""):
         root = tmp_path / "experiments"
         return render_experiments(experiments_with(root, yamls, *results, published=published))
@@ -110,6 +109,6 @@ def test_results_that_do_not_count_are_told(page):
 
 
 def test_the_page_of_this_repository_is_what_its_files_say():
-    """Else run: python -m mgexp.results.experiments_page"""
+    """Else run: python tools/study.py experiments/quickstart --only-page"""
     experiments = ExperimentsDir(Path(__file__).parents[2] / "experiments")
     assert experiments.readme_md.read_text(encoding="utf-8") == render_experiments(experiments)

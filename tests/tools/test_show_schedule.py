@@ -30,7 +30,6 @@ SHAPE_KEYS = ["frames", "crop", "clips", "ratio", "exact_ratio", "work"]
 
 @pytest.fixture
 def show(call):
-
     def run(row, *arguments):
         path = MAIN / f"k400_slowfast_8x8_r50/{row}.yaml"
         return call("show_schedule", "--cfg", path, *arguments)
@@ -40,7 +39,6 @@ def show(call):
 
 @pytest.fixture
 def shown_json(show):
-
     def run(row, *arguments):
         code, out, err = show(row, "--json", *arguments)
         assert (code, err) == (0, "")
