@@ -44,8 +44,7 @@ class Batch:
     clip shows and 0 for the others.
     ``flipped`` bool (B,): the clips to mirror, left for right; None if there is none.
 
-    ``unusable``: the videos that failed and were replaced, for all clips. B is 0 if all attempts for one clip
-    failed.
+    ``unusable``: the videos that failed and were replaced. B is 0 if all attempts for a clip failed.
 
     ``regions``: None, or how ``on`` makes the clips. ``clips`` then holds uint8 (n,), one region after the other.
     """

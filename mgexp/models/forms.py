@@ -80,7 +80,7 @@ class Block4Conv3d(BlockConv3d):
 
 
 class PatchConv3d(nn.Conv3d):
-    """Convolution of patches that do not overlap, as a product of two matrices."""
+    """Convolution of patches that do not overlap, as a product of two matrices. The patches are copied."""
 
     def forward(self, x: Tensor) -> Tensor:
         for dim, size in enumerate(self.kernel_size, start=2):

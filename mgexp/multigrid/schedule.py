@@ -1,6 +1,6 @@
 """The schedule of a run: a pure function from a step to what that step does.
 
-Nothing here has state: a checkpoint stores the number of the step, and the baseline is the schedule with one shape.
+Nothing here has state: a checkpoint stores the number of a step, and the baseline is the schedule with one shape.
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ class Loop:
     def _save(self) -> None:
         # A milestone and a signal may both ask for the same step, which is then on disk already.
         if self.state.step != self._saved_step:
-            # It goes into the state, so it comes before the file.
+            # This count goes into the state, so it comes before the file.
             self.others.count()
             self.write_checkpoint()
             if self.processes.is_main:

@@ -68,7 +68,7 @@ def test_a_run_of_checked_folders_reads_their_store(frames, tmp_path, output, ma
     store = f"--store {tmp_path}/store --short-sides 32 24 --processes 1 --time-limit 0".split()
     assert load_tool("prepare_data").main(["--cfg", str(cfg), *store, *quarantine]) == 0
     assert len(StoreDir(tmp_path / "store").read()) == NUM_TRAIN + NUM_VAL - 1
-
+    shutil.rmtree(data / "train0")  # its copies are enough
     pairs = (*quarantine, "DATA.STORE", tmp_path / "store")
     assert main(command(cfg, output, *pairs)) == 0
     result = json.loads((output / "result.json").read_text())

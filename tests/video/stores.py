@@ -6,6 +6,7 @@ from pathlib import Path
 import av
 import numpy as np
 
+from mgexp.video.pyav import PyavReader
 from mgexp.video.store import StoreDir
 from mgexp.video.store_fill import Order
 
@@ -14,6 +15,17 @@ TIME_BASE = Fraction(1, 15360)
 REGULAR = [number * 512 for number in range(30)]
 IRREGULAR = np.cumsum(np.random.default_rng(1).integers(60, 2000, 30)).tolist()
 QUANTIZER = 2
+
+
+class NotedOpener(list):
+    """Opens videos, and holds their paths."""
+
+    def __init__(self, opener=PyavReader):
+        self.opener = opener
+
+    def __call__(self, path):
+        self.append(path)
+        return self.opener(path)
 
 
 def smooth_picture(number: int, tall: int = TALL, wide: int = WIDE) -> np.ndarray:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from frame_folders import write_folder, write_image, write_lossless
 from PIL import Image
-from stores import TALL, WIDE, order, psnr, smooth_picture, store_in
+from stores import TALL, WIDE, NotedOpener, order, psnr, smooth_picture, store_in
 from videos import frames_at
 
 from mgexp.run.folder import CheckDir
@@ -188,12 +188,13 @@ def store(own, tmp_path):
 
 @pytest.mark.parametrize("fps", [30.0, 12.0])
 def test_a_copy_in_a_store_has_the_same_frames_at_any_frame_rate(own, store, fps):
-    opener = FilesAndFolders(fps)
+    opener = NotedOpener(FilesAndFolders(fps))
     index = StoreIndex(store, own.parent, opener, fps)
     times = [(number + 0.5) / fps for number in (0, 3, 7, 11, 20)]
     with opener(str(own)) as source, index(str(own)) as copy:
         assert copy.duration_seconds == pytest.approx(source.duration_seconds) == 12 / fps
         found = copy.frames_at(times, 96)
+        assert opener == [str(own), str(store.copy(96, "clip"))]
         assert found.size == (TALL, WIDE)
         pixels, wanted = found.pixels, source.frames_at(times).pixels
         # A larger short side than that of the copy would need the images themselves.

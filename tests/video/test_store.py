@@ -4,7 +4,7 @@ import os
 
 import pytest
 from fakes import FakeRequest, training_clips_of
-from stores import TALL, WIDE, order, psnr, store_in, write_smooth
+from stores import TALL, WIDE, NotedOpener, order, psnr, store_in, write_smooth
 from videos import set_display_matrix
 
 from mgexp.data.records import VideoRecord
@@ -36,20 +36,12 @@ def test_level_by_short_side(short_sides, source, needed, level):
     assert choose_level(short_sides, source, needed) == level
 
 
-class NotedReader(list):
-    """Opens videos, and holds their paths."""
-
-    def __call__(self, path):
-        self.append(path)
-        return PyavReader(path)
-
-
 @pytest.fixture
 def filled(tmp_path):
     """(record, index) of a video of 96 x 128 with levels 96 and 48."""
     source = write_smooth(tmp_path / "videos" / "a.mp4")
     fill_store(store_in(tmp_path), order(source.parent, 96, 48), ["a.mp4"], 1, progress=False)
-    return VideoRecord(str(source), 3), StoreIndex(store_in(tmp_path), source.parent, NotedReader())
+    return VideoRecord(str(source), 3), StoreIndex(store_in(tmp_path), source.parent, NotedOpener())
 
 
 def training_clips(record, opener, jitter=(48, 96)):
@@ -122,7 +114,7 @@ def test_a_turned_video_is_turned_at_every_level_and_from_itself(tmp_path):
     source = write_smooth(tmp_path / "videos" / "a.mp4")
     set_display_matrix(source, (0, -1, 1, 0, 0, 0))
     fill_store(store_in(tmp_path), order(source.parent, 48), ["a.mp4"], 1, progress=False)
-    opener = NotedReader()
+    opener = NotedOpener()
     with StoreIndex(store_in(tmp_path), source.parent, opener)(str(source)) as video:
         small, large = video.frames_at([0.5], 48), video.frames_at([0.5], 96)
     assert opener == [str(store_in(tmp_path).copy(48, "a.mp4")), str(source)]

@@ -12,11 +12,10 @@ from dataclasses import replace
 
 import bad_copies
 import pytest
-from stores import order, store_in, write_smooth
+from stores import NotedOpener, order, store_in, write_smooth
 
 from mgexp.errors import InputError
 from mgexp.video import store_encode, store_fill
-from mgexp.video.pyav import PyavReader
 from mgexp.video.store import Copy, Stamp, StoredVideo, StoreIndex, stamp_of
 from mgexp.video.store_fill import Order, Sample, disk_table, fill_store
 
@@ -129,9 +128,10 @@ def test_a_level_that_cannot_be_made_now_takes_no_other_copies_away(videos, tmp_
         assert path == "2.mp4"
         assert reason.endswith("; its other copies stay")
         assert store_in(tmp_path).read()["2.mp4"] == before
-        index = StoreIndex(store_in(tmp_path), videos, PyavReader)
+        index = StoreIndex(store_in(tmp_path), videos, NotedOpener())
         with index(str(videos / "2.mp4")) as video:
-            assert video.frames_at([0.0], 64).level == "64"
+            video.frames_at([0.0], 64)
+        assert index.open_file == [str(store_in(tmp_path).copy(64, "2.mp4"))]
 
 
 def test_a_video_that_changed_and_fails_keeps_no_old_copies(videos, tmp_path):
