@@ -3,6 +3,8 @@
 
     bash benchmarks/gpu.sh                        all pieces; start the same command again to continue
     bash benchmarks/gpu.sh --only step_slowfast   one piece
+    bash benchmarks/gpu.sh --minutes 10 --only step_slowfast_graphs tests
+                                                  these in this order, as far as ten minutes reach
     bash benchmarks/gpu.sh --device cpu --tiny    the same code on a CPU, with small shapes
 
 A piece is a few commands of tools/. It runs for at most eight minutes at a time. If it needs more, or is stopped
@@ -18,6 +20,7 @@ Exit 0: all pieces are done; 1 a piece failed; 2 bad input; 4 pieces are left (s
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 import shlex
@@ -316,6 +319,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add = parser.add_argument
     names = [piece.name for piece in PIECES]
     add("--only", nargs="+", choices=names, default=names, metavar="PIECE", help=", ".join(names))
+    add("--minutes", type=float, default=math.inf, metavar="M", help="stop after M minutes")
     add("--device", choices=("cuda", "cpu"), default="cuda", help="default: cuda")
     add("--tiny", action="store_true", help="small shapes and few steps, to try the code")
     add("--output", type=Path, metavar="DIR", help="default: runs/gpu, with --tiny runs/gpu_tiny")
@@ -350,10 +354,14 @@ def measure_all(options: argparse.Namespace) -> Outcome:
     place = Place(output, options.device, options.tiny)
     output.mkdir(parents=True, exist_ok=True)
     outcomes: list[Outcome] = []
+    pieces, end = {piece.name: piece for piece in PIECES}, time.monotonic() + 60 * options.minutes
     with lock_file(output / "lock", f"{output}: another gpu.sh measures there; wait for it"):
         try:
-            for piece in (one for one in PIECES if one.name in options.only):
-                outcomes.append(measure(piece, place, options.again))
+            for name in options.only:
+                if time.monotonic() >= end:
+                    outcomes.append(Outcome.INTERRUPTED)
+                    break
+                outcomes.append(measure(pieces[name], place, options.again, end))
         except KeyboardInterrupt:
             print("gpu.sh: interrupted: start the same command again to continue", file=sys.stderr)
             outcomes.append(Outcome.INTERRUPTED)
@@ -364,8 +372,11 @@ def measure_all(options: argparse.Namespace) -> Outcome:
     return next((outcome for outcome in worst if outcome in outcomes), Outcome.OK)
 
 
-def measure(piece: Piece, place: Place, again: bool) -> Outcome:
-    """Run the commands of a piece that did not end yet, for LIMIT_SECONDS or the time that ``part`` says."""
+def measure(piece: Piece, place: Place, again: bool, end: float) -> Outcome:
+    """Run the commands of a piece that did not end yet, for LIMIT_SECONDS or the time that ``part`` says.
+
+    It is stopped at the moment ``end`` of the monotonic clock.
+    """
     record, part = (place.output / f"{piece.name}.{kind}.json" for kind in ("done", "part"))
     if record.exists() and not again:
         return Outcome.OK
@@ -377,17 +388,18 @@ def measure(piece: Piece, place: Place, again: bool) -> Outcome:
     num_before = len(ended)
     print(f"\n=== {piece.name}: {piece.title}", flush=True)
     started, code, text = time.monotonic(), int(Outcome.OK), ""
+    until = min(started + limit, end)
     for command in piece.commands(place):
         name = shlex.join(["python", *command[1:]])
         if name in ended:
             printed = ended[name]
         else:
-            code, printed = run(command, limit - (time.monotonic() - started))
+            code, printed = run(command, until - time.monotonic())
         text += f"$ {name}\n{printed.strip()}\n\n"
         if code in DONE:
             ended[name] = printed
         # Without more time, a command that had all of it and did not save would never end.
-        is_too_slow = code == STOPPED and len(ended) == num_before
+        is_too_slow = code == STOPPED and len(ended) == num_before and until < end
         write_json(part, {"ended": ended, "limit_seconds": limit * (2 if is_too_slow else 1)})
         if code not in DONE:
             break

@@ -26,3 +26,11 @@ def test_a_failure_stops_its_piece_alone_and_is_tried_again(tmp_path, monkeypatc
     monkeypatch.setattr(gpu, "PIECES", (piece("bad", "print('mended')"), good))
     assert gpu.main(arguments) == 0
     assert "**" not in (tmp_path / "page.md").read_text()
+
+
+def test_pieces_come_in_the_order_of_only_until_the_time_is_over(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(gpu, "PIECES", (piece("one", "print('1')"), piece("two", "print('2')")))
+    arguments = ["--device", "cpu", "--tiny", "--output", str(tmp_path), "--only", "two", "one"]
+    assert gpu.main([*arguments, "--minutes", "0"]) == 4
+    assert gpu.main(arguments) == 0
+    assert [line for line in capfd.readouterr().out.split() if line in "12"] == ["2", "1"]
