@@ -354,7 +354,8 @@ def measure_all(options: argparse.Namespace) -> Outcome:
     place = Place(output, options.device, options.tiny)
     output.mkdir(parents=True, exist_ok=True)
     outcomes: list[Outcome] = []
-    pieces, end = {piece.name: piece for piece in PIECES}, time.monotonic() + 60 * options.minutes
+    pieces = {piece.name: piece for piece in PIECES}
+    end = time.monotonic() + 60 * options.minutes
     with lock_file(output / "lock", f"{output}: another gpu.sh measures there; wait for it"):
         try:
             for name in options.only:

@@ -9,8 +9,6 @@ from mgexp.dist import Processes, device_problems
 from mgexp.errors import InputError
 
 CPU = torch.device("cpu")
-
-
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
 

@@ -27,8 +27,6 @@ NUM_QUICK, NUM_SLOW = 100, 2500
 MIN_VALID_SHARE = 0.3
 MAX_SECONDS = 20  # of processor time; most take 20 ms
 MAX_GROWTH_BYTES = 300 * 2**20
-
-
 MAIN = load_tool("show_schedule").main
 
 

@@ -151,8 +151,6 @@ SMALL = (
     "DATA.TRAIN_CROP_SIZE 64 DATA.TEST_CROP_SIZE 64 "
     "DATA.TRAIN_JITTER_SCALES [64,80] MODEL.NUM_CLASSES 5"
 )
-
-
 SAME_LAYERS = ("I3D", "SlowFast 4x16", "SlowFast 16x8")
 """Networks whose layers others have too."""
 

@@ -83,6 +83,14 @@ def test_the_json_has_the_keys_of_the_contract_and_epochs_as_fractions(shown_jso
     assert found["phases"][0]["end_epoch"] == pytest.approx(73.22, abs=0.01)
 
 
+def test_all_problems_are_in_one_message(show):
+    pairs = ("DATA.NUM_FRAMES", "30", "LOG_PERIOD", "0", "DATA.TRAIN_CROP_SIZE", "300")
+    code, out, err = show("long_short", "--num-videos", "0", *pairs)
+    assert (code, out) == (2, "")
+    for said in ("7.5", "LOG_PERIOD", "--num-videos 0", "TRAIN_CROP_SIZE"):
+        assert said in err
+
+
 def test_ratios_by_multiply_accumulates_are_shown_with_their_rounding(show):
     """SlowFast costs a little more at 158 pixels than its share of the pixels: a step is 1 to 2 % above."""
     keys = ["MULTIGRID.BATCH_RATIO", "macs", "MULTIGRID.SHORT_CYCLE", "False"]

@@ -26,8 +26,6 @@ from mgexp.train.setup import (
 from mgexp.video.pyav import PyavReader
 
 OFF = {"MULTIGRID.LONG_CYCLE": False, "MULTIGRID.SHORT_CYCLE": False}
-
-
 NO_STEP = {"SOLVER.MAX_EPOCH": 0.001, "SOLVER.STEPS": [0], "SOLVER.WARMUP_EPOCHS": 0}
 
 

@@ -64,9 +64,8 @@ def test_clips_of_several_sizes_come_from_several_levels(filled, tmp_path):
     clips = training_clips(record, index, jitter=(32, 64))
     for position in range(40):
         _ = clips[FakeRequest(stride_range=(1, 3), seed=(0, position))]
-    opened = index.open_file
-    assert len(opened) == 40
-    small = opened.count(str(store_in(tmp_path).copy(48, "a.mp4")))
+    assert len(index.open_file) == 40
+    small = index.open_file.count(str(store_in(tmp_path).copy(48, "a.mp4")))
     assert 10 < small < 30  # half of them, by the uniform draw
 
 
