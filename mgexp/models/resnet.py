@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from mgexp.models.layers import no_jit_warning
+from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 
 SHARE = 8
 """The temporal shift takes 1 of this many channels from the next frame and 1 from the frame before
@@ -283,3 +284,31 @@ def slowfast(
         head_pool=nn.AdaptiveAvgPool3d,
     )
     return SlowFast(net.blocks, alpha)
+
+
+NORMS = (("norm", "activation"), ("norm_a", "act_a"), ("norm_b", "act_b"))
+"""Layers of pytorchvideo's blocks and what follows them."""
+
+
+def fuse_norms(model: nn.Module) -> None:
+    """Let batch norm in pytorchvideo's blocks also compute the ReLU behind it, and the sum with the shortcut.
+
+    Our kernels then read and write the clips once for all of them. Parameters keep their names.
+    """
+    module: Any
+    for module in model.modules():
+        if not type(module).__module__.startswith("pytorchvideo."):
+            continue
+        layers = dict(module.named_children())
+        pairs = [(layers.get(norm), activation) for norm, activation in NORMS]
+        # A block may also combine its branches in another way.
+        sums = getattr(getattr(module, "branch_fusion", None), "__name__", "") == "_trivial_sum"
+        if sums:
+            pairs = [(getattr(layers["branch2"], "norm_c", None), "activation")]
+        for norm, activation in pairs:
+            if isinstance(norm, GroupedBatchNorm3d) and type(layers.get(activation)) is nn.ReLU:
+                norm.relu, norm.ends_branch = True, sums
+                if sums:
+                    module.branch_fusion = norm.finish
+                # The blocks take no activation for None.
+                setattr(module, activation, None)

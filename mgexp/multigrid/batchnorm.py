@@ -83,6 +83,10 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
 
     For one group, Python needs longer to start them than torch's own. In a CUDA graph that costs nothing.
     """
+    relu = False
+    """Whether the layer computes the ReLU behind it too (`fuse_norms`)."""
+    ends_branch = False
+    """Whether forward leaves the clips to `finish`, which gets the shortcut of the block too."""
 
     def train(self, mode: bool = True) -> GroupedBatchNorm3d:
         # Each step calls train() on the whole model, which must not wake a frozen layer.
@@ -94,25 +98,37 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
         self.kept: list[GroupStats] | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.training:
+        return x if self.ends_branch else self.finish(None, x)
+
+    def finish(self, shortcut: Tensor | None, x: Tensor) -> Tensor:
+        """Normalise ``x``, add ``shortcut`` to it if it is given, and apply the ReLU if the layer has one."""
+        if self.training and self._has_kernel(x):
+            self._check_groups(x)
+            return self._normalize_by_kernel(shortcut, x)
+        out = self._normalize(x)
+        if shortcut is not None:
+            out = shortcut + out
+        return F.relu(out) if self.relu else out
+
+    def _normalize(self, x: Tensor) -> Tensor:
+        if not self.training or (self.num_groups == 1 and self.kept is None):
             return super().forward(x)
-        groups, has_kernel = self.num_groups, self._has_kernel(x)
-        if groups == 1 and self.kept is None and not has_kernel:
-            return super().forward(x)
-        self._check_input_dim(x)
-        if groups > 0 and len(x) % groups:
-            raise ValueError(f"{len(x)} clips do not divide into {groups} BN groups of equal size")
-        # The unbiased variance divides by the number of values minus 1.
-        if x.numel() == x.shape[1] * groups:
-            raise ValueError(f"each BN group has one value per channel: {tuple(x.shape)}")
-        if has_kernel:
-            return self._normalize_by_kernel(x)
-        if groups > 0:
+        self._check_groups(x)
+        if self.num_groups > 0:
             out, means, variances = self._normalize_blocks(x)
         else:
             out, means, variances = self._normalize_part(x)
         self._record(x, means, variances)
         return out
+
+    def _check_groups(self, x: Tensor) -> None:
+        self._check_input_dim(x)
+        groups = self.num_groups
+        if groups > 0 and len(x) % groups:
+            raise ValueError(f"{len(x)} clips do not divide into {groups} BN groups of equal size")
+        # The unbiased variance divides by the number of values minus 1.
+        if x.numel() == x.shape[1] * groups:
+            raise ValueError(f"each BN group has one value per channel: {tuple(x.shape)}")
 
     def _has_kernel(self, x: Tensor) -> bool:
         return (
@@ -125,7 +141,7 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
             and bool(module.takes(x))
         )
 
-    def _normalize_by_kernel(self, x: Tensor) -> Tensor:
+    def _normalize_by_kernel(self, shortcut: Tensor | None, x: Tensor) -> Tensor:
         module = kernels()
         assert module is not None
         assert self.num_batches_tracked is not None
@@ -134,6 +150,7 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
         with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]
             out, statistics = module.KernelNorm.apply(
                 x,
+                shortcut,
                 self.weight,
                 self.bias,
                 self.running_mean,
@@ -141,6 +158,7 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
                 self.num_groups,
                 self.eps,
                 self.momentum if is_tracked else None,
+                self.relu,
             )
         if is_tracked:
             self.num_batches_tracked.add_(1)

@@ -2,7 +2,8 @@
 
 Clips (B, C, T, H, W) in channels_last_3d are rows (B·T·H·W, C) without a copy, and a group is a run of rows. A
 program takes a part of the rows of a group and a block of channels. Sums are in float32 and have a fixed order, so
-each run gives the same bits. benchmarks/h100.md has what such kernels took on an H100.
+each run gives the same bits. A ReLU may follow, also after a sum with a shortcut, for which the clips are not read
+and written again. benchmarks/h100.md has what such kernels took on an H100.
 """
 
 from __future__ import annotations
@@ -164,8 +165,10 @@ def _of_group(values, kind, c, channels):
 
 @triton.jit
 def _normalize(
-    x, out, statistics, weight, bias, num_rows, eighths, part, ROWS: constexpr, COLUMNS: constexpr
-):
+    x, shortcut, out, statistics, weight, bias, num_rows, eighths, part,
+    RELU: constexpr, ADDS: constexpr, ROWS: constexpr, COLUMNS: constexpr,
+):  # fmt: skip
+    """Store the normalised clips, or the ReLU of them or of their sum with the shortcut."""
     channels = eighths * 8
     c, origin, first, end = _own_part(num_rows, channels, part, COLUMNS)
     mean = _of_group(statistics, 0, c, channels)
@@ -178,53 +181,74 @@ def _normalize(
         # In registers the difference costs no memory, and unlike x · scale + shift it keeps its digits where
         # the mean is large against σ.
         values = (values - mean[None, :]) * scale[None, :] + shift[None, :]
+        if ADDS:
+            values += tl.load(shortcut + at, mask=is_in, other=0.0).to(tl.float32)
+        if RELU:
+            values = tl.maximum(values, 0.0)
         tl.store(out + at, values.to(out.dtype.element_ty), mask=is_in)
 
 
 @triton.jit
 def _sum_up_gradients(
-    grad, x, statistics, parts, num_rows, eighths, part, ROWS: constexpr, COLUMNS: constexpr
-):
-    """Store the sums of the gradient, and of the gradient times the normalised value, of each part."""
+    grad, x, shortcut, through_relu, statistics, weight, bias, parts, num_rows, eighths, part,
+    RELU: constexpr, ADDS: constexpr, ROWS: constexpr, COLUMNS: constexpr,
+):  # fmt: skip
+    """Store the sums of the gradient, and of the gradient times the normalised value, of each part.
+
+    With a shortcut, also store the gradient before the ReLU, which is that of the shortcut.
+    """
     channels = eighths * 8
     c, origin, first, end = _own_part(num_rows, channels, part, COLUMNS)
     mean = _of_group(statistics, 0, c, channels)
     inverse = _of_group(statistics, 2, c, channels)
-    bias = tl.zeros((COLUMNS,), tl.float32)
-    weight = tl.zeros((COLUMNS,), tl.float32)
+    scale = tl.load(weight + c, mask=c < channels, other=0.0) * inverse
+    shift = tl.load(bias + c, mask=c < channels, other=0.0)
+    bias_grad = tl.zeros((COLUMNS,), tl.float32)
+    weight_grad = tl.zeros((COLUMNS,), tl.float32)
     for start in range(first, end, ROWS):
         at, is_in = _tile(origin, start, end, c, channels, ROWS)
         grads = tl.load(grad + at, mask=is_in, other=0.0).to(tl.float32)
-        values = tl.load(x + at, mask=is_in, other=0.0).to(tl.float32)
-        bias += tl.sum(grads, 0)
-        weight += tl.sum(grads * (values - mean[None, :]) * inverse[None, :], 0)
-    _store_part(parts, bias, weight, c, channels)
+        values = tl.load(x + at, mask=is_in, other=0.0).to(tl.float32) - mean[None, :]
+        if RELU:
+            shown = values * scale[None, :] + shift[None, :]
+            if ADDS:
+                shown += tl.load(shortcut + at, mask=is_in, other=0.0).to(tl.float32)
+            grads = tl.where(shown > 0, grads, 0.0)
+            if ADDS:
+                tl.store(through_relu + at, grads.to(through_relu.dtype.element_ty), mask=is_in)
+        bias_grad += tl.sum(grads, 0)
+        weight_grad += tl.sum(grads * values * inverse[None, :], 0)
+    _store_part(parts, bias_grad, weight_grad, c, channels)
 
 
 @triton.jit
 def _differentiate(
-    grad, x, out, statistics, sums, weight, num_rows, eighths, part, ROWS: constexpr, COLUMNS: constexpr
+    grad, x, out, statistics, sums, weight, bias, num_rows, eighths, part,
+    RELU: constexpr, ROWS: constexpr, COLUMNS: constexpr,
 ):  # fmt: skip
     """Store the gradient of the clips."""
     channels = eighths * 8
     c, origin, first, end = _own_part(num_rows, channels, part, COLUMNS)
     mean = _of_group(statistics, 0, c, channels)
     inverse = _of_group(statistics, 2, c, channels)
-    scale = inverse * tl.load(weight + c, mask=c < channels, other=0.0)
+    scale = tl.load(weight + c, mask=c < channels, other=0.0) * inverse
+    shift = tl.load(bias + c, mask=c < channels, other=0.0)
     through_mean = _of_group(sums, 0, c, channels) / num_rows
     through_var = _of_group(sums, 1, c, channels) / num_rows * inverse
     for start in range(first, end, ROWS):
         at, is_in = _tile(origin, start, end, c, channels, ROWS)
         grads = tl.load(grad + at, mask=is_in, other=0.0).to(tl.float32)
-        values = tl.load(x + at, mask=is_in, other=0.0).to(tl.float32)
-        values = (values - mean[None, :]) * through_var[None, :]
-        grads = (grads - through_mean[None, :] - values) * scale[None, :]
+        values = tl.load(x + at, mask=is_in, other=0.0).to(tl.float32) - mean[None, :]
+        if RELU:
+            grads = tl.where(values * scale[None, :] + shift[None, :] > 0, grads, 0.0)
+        grads = (grads - through_mean[None, :] - values * through_var[None, :]) * scale[None, :]
         tl.store(out + at, grads.to(out.dtype.element_ty), mask=is_in)
 
 
 class KernelNorm(torch.autograd.Function):
     """Normalise ``num_groups`` equal groups of clips (B, C, T, H, W); return the clips and the statistics.
 
+    ``relu`` sets negative values to 0, after a ``shortcut`` of the same shape is added if it is given.
     The statistics are (3, groups, C): means, unbiased variances and 1/σ; they have no gradient. With ``momentum``,
     the running statistics move as in `GroupedBatchNorm3d.track`.
     """
@@ -233,6 +257,7 @@ class KernelNorm(torch.autograd.Function):
     def forward(
         ctx: Any,
         x: Tensor,
+        shortcut: Tensor | None,
         weight: Tensor,
         bias: Tensor,
         running_mean: Tensor,
@@ -240,8 +265,12 @@ class KernelNorm(torch.autograd.Function):
         num_groups: int,
         eps: float,
         momentum: float | None,
+        relu: bool,
     ) -> tuple[Tensor, Tensor]:
+        assert relu or shortcut is None
         x = x.contiguous(memory_format=torch.channels_last_3d)
+        if shortcut is not None:
+            shortcut = shortcut.contiguous(memory_format=torch.channels_last_3d)
         channels = x.shape[1]
         grid, sizes, tile = _grid(x, num_groups)
         parts = weight.new_empty(2, num_groups, grid[1], channels)
@@ -251,8 +280,11 @@ class KernelNorm(torch.autograd.Function):
         running = (running_mean, running_var)
         numbers = (num_groups, grid[1], *sizes, eps, momentum or 0.0, momentum is not None)
         _combine[grid[2:]](parts, statistics, *running, *numbers, PARTS, tile["COLUMNS"])
-        _normalize[grid](x, out, statistics, weight, bias, *sizes, **tile)
-        ctx.save_for_backward(x, weight, statistics)
+        adds = shortcut is not None
+        affine = (statistics, weight, bias)
+        _normalize[grid](x, shortcut if adds else x, out, *affine, *sizes, relu, adds, **tile)
+        ctx.save_for_backward(x, shortcut, *affine)
+        ctx.relu = relu
         # The gradient of x below already has what flows through the statistics.
         ctx.mark_non_differentiable(statistics)
         return out, statistics
@@ -260,17 +292,25 @@ class KernelNorm(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, statistics = ctx.saved_tensors
+        x, shortcut, *affine = ctx.saved_tensors
+        statistics, weight, bias = affine
+        relu, adds = ctx.relu, shortcut is not None
         grad = grad.contiguous(memory_format=torch.channels_last_3d)
         num_groups, channels = statistics.shape[1:]
         grid, sizes, tile = _grid(x, num_groups)
         parts = weight.new_empty(2, num_groups, grid[1], channels)
         out = torch.empty_like(x)
-        _sum_up_gradients[grid](grad, x, statistics, parts, *sizes, **tile)
+        through_relu = torch.empty_like(shortcut) if adds else grad
+        # Three tensors of the size of the clips are read here, which would need too many registers.
+        half = tile | {"ROWS": tile["ROWS"] // 2} if adds else tile
+        clips = (grad, x, shortcut if adds else x, through_relu)
+        _sum_up_gradients[grid](*clips, *affine, parts, *sizes, relu, adds, **half)
         sums = parts.sum(2)
-        _differentiate[grid](grad, x, out, statistics, sums, weight, *sizes, **tile)
+        numbers = (statistics, sums, weight, bias, *sizes)
+        _differentiate[grid](through_relu, x, out, *numbers, relu and not adds, **tile)
         bias_grad, weight_grad = sums.sum(1).unbind()
-        return out, weight_grad, bias_grad, None, None, None, None, None
+        shortcut_grad = through_relu if adds else None
+        return out, shortcut_grad, weight_grad, bias_grad, None, None, None, None, None, None
 
 
 def _grid(x: Tensor, num_groups: int) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, int]]:

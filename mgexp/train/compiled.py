@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MethodType
 from typing import Literal
@@ -16,6 +16,7 @@ from mgexp.dist import Processes
 from mgexp.errors import InputError, first_line
 from mgexp.models.forms import take_forms
 from mgexp.models.layers import Draws
+from mgexp.models.resnet import fuse_norms
 from mgexp.multigrid.batchnorm import grouped_layers
 from mgexp.multigrid.schedule import StepShape
 from mgexp.run.clock import Clock
@@ -69,6 +70,7 @@ class _EagerPass(nn.Module):
 def take_graph_forms(model: nn.Module) -> None:
     """Give the layers of ``model`` what is fast in a CUDA graph, where many small kernels cost Python nothing."""
     take_forms(model, "cuda graph")
+    fuse_norms(model)
     for layer in grouped_layers(model):
         layer.kernel_from = 1
 
@@ -78,12 +80,14 @@ def recorded(model: nn.Module) -> Iterator[None]:
     """Record the training passes of ``model`` in the block as CUDA graphs, each at its first clips of a size.
 
     A step of a convolutional network starts thousands of small kernels, and Python needs longer to start them than
-    a GPU to compute them (benchmarks/h100.md). A graph starts all at once. It keeps its activations and gradients
-    in memory of its own, so the gradients of several parts would not add up.
+    a GPU to compute them (benchmarks/h100.md). A graph starts all at once. Its activations and gradients have
+    fixed places in memory, so the gradients of several parts would not add up. No two steps run at once, so the
+    graphs of all shapes share one pool of memory.
     """
     take_graph_forms(model)
     layers = grouped_layers(model)
     graphs: dict[tuple[torch.Size, int], Callable[..., object]] = {}
+    pool = torch.cuda.graph_pool_handle()
 
     def forward(self: nn.Module, clips: Tensor) -> Tensor:
         if self is not model or not self.training or not torch.is_grad_enabled():
@@ -102,7 +106,7 @@ def recorded(model: nn.Module) -> Iterator[None]:
                 # The graph keeps its example as the memory for all later clips, so it gets a copy. A custom
                 # network may leave parameters unused.
                 graphs[shape] = torch.cuda.make_graphed_callables(
-                    _EagerPass(self), (clips.clone(),), allow_unused_input=True
+                    _EagerPass(self), (clips.clone(),), allow_unused_input=True, pool=pool
                 )
         logits = graphs[shape](clips)
         assert isinstance(logits, Tensor)
@@ -114,6 +118,22 @@ def recorded(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         del model.forward
+
+
+MANY_STEPS = 10_000
+"""From so many steps of a shape on, cuDNN tries its kernels. That takes 6 to 17 seconds a shape, and saves 1.9 ms
+of a recorded step of SlowFast R50 (benchmarks/h100.md)."""
+
+
+@contextmanager
+def trying_kernels(tries: bool) -> Iterator[None]:
+    """In the block, let cuDNN time its kernels for each new size, and take the fastest, if ``tries``."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = before or tries
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 def warm_up(step: TrainStep, shapes: Sequence[StepShape], task: Task, progress: bool) -> None:
@@ -161,14 +181,15 @@ def compiled_step(
     step: TrainStep,
     state: State,
     task: Task,
-    shapes: Sequence[StepShape],
+    num_steps: Mapping[StepShape, int],
     progress: bool,
 ) -> Iterator[None]:
-    """Compile the network of ``state`` for every shape, for the block, unless ``mode`` is off.
+    """Compile the network of ``state`` for every shape of ``num_steps``, for the block, unless ``mode`` is off.
 
     The clock of the run counts these seconds as training and as warm-up of the shapes, and the log says them.
     Raises InputError if torch cannot compile the network.
     """
+    shapes = [*num_steps]
     if mode == "off" or not shapes:
         yield
         return
@@ -176,7 +197,11 @@ def compiled_step(
     num_graphs = sum(len(step.parts(shape.clips, shape.num_bn_groups)) for shape in shapes)
     # A compiler has errors of its own. Those of a recording look like an error of the network.
     fault = RuntimeError if mode == "cuda_graphs" else torch._dynamo.exc.TorchDynamoException
-    with compiled(state.model, mode, num_graphs):
+    has_many = sum(num_steps.values()) >= MANY_STEPS * len(shapes)
+    with (
+        trying_kernels(mode == "cuda_graphs" and has_many),
+        compiled(state.model, mode, num_graphs),
+    ):
         start = time.monotonic()
         with state.clock.measure("train"), state.clock.measure("shape_warmup"):
             try:

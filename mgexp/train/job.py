@@ -193,8 +193,9 @@ def _train(
                 take_graph_forms(state.model)
             require_precision(state.model, parts, normalizer, precision, processes)
             # Shapes of phases that are over, or all if only the final evaluation is left, are not warmed up.
-            left = [shape for shape, num in step_counts(schedule, state.step).items() if num]
-            settle_buckets(step, left[:1], task, processes, clock)
+            counts = step_counts(schedule, state.step)
+            left = {shape: num for shape, num in counts.items() if num}
+            settle_buckets(step, [*left][:1], task, processes, clock)
             opened.enter_context(
                 compiled_step(cfg.TRAIN.COMPILE, step, state, task, left, processes.is_main)
             )

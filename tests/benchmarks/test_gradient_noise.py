@@ -7,12 +7,7 @@ import gradient_noise
 import pytest
 import torch
 import torch.nn.functional as F
-from gradient_noise import (
-    NUM_GROUPS,
-    gradient_and_noise,
-    measure_noise,
-    noise_scale,
-)
+from gradient_noise import NUM_GROUPS, gradient_and_noise, measure_noise, noise_scale
 from tiny import data_keys, write_config
 from torch import nn
 

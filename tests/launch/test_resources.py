@@ -2,12 +2,7 @@
 
 import pytest
 
-from mgexp.launch.resources import (
-    Resources,
-    add_resource_arguments,
-    minutes_of,
-    read_resources,
-)
+from mgexp.launch.resources import Resources, add_resource_arguments, minutes_of, read_resources
 from mgexp.options import ToolParser
 
 

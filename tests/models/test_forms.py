@@ -15,6 +15,7 @@ from mgexp.models.build import build_model, on_device
 from mgexp.models.cost import count_macs
 from mgexp.models.forms import FORM, drop_forms, kind_of, take_forms
 from mgexp.models.resnet import ShiftConv3d
+from mgexp.train.compiled import take_graph_forms
 
 CPU = torch.device("cpu")
 LAST = torch.channels_last_3d
@@ -204,7 +205,14 @@ NETWORKS = {"SlowFast": SMALL, "I3D": {**SMALL, "MODEL.MODEL_NAME": "I3D", "RESN
 def test_a_network_has_the_logits_and_gradients_of_three_dimensions(name, place, tmp_path):
     plain = build_model(tiny_config(tmp_path, NETWORKS[name])).double()
     ours = copy.deepcopy(plain)
-    take_forms(ours, place)
+    if place == "cpu":
+        take_forms(ours, place)
+    else:
+        take_graph_forms(ours)
+        assert not any(isinstance(one, nn.ReLU) for one in ours.modules())
+        # A copy must not compute with the layers of its original.
+        for one in copy.deepcopy(ours).parameters():
+            one.data.zero_()
     torch.manual_seed(0)
     clips = torch.randn(4, 3, 8, 45, 45, dtype=torch.float64).to(memory_format=LAST)
     labels = torch.arange(4) % 2

@@ -38,13 +38,16 @@ def on_kernels():
         yield
 
 
-def trained(norm, clips, grad):
-    """One step: (output, gradients of clips, weight and bias, running statistics), in float64."""
+def trained(norm, clips, shortcut, grad):
+    """One step: (output, gradients of clips, shortcut, weight and bias, running statistics), in float64."""
     x = clips.clone(memory_format=torch.channels_last_3d).requires_grad_()
-    out = norm(x)
+    added = None if shortcut is None else shortcut.clone().requires_grad_()
+    out = norm.finish(added, x)
     out.backward(grad)
     assert norm.num_batches_tracked == 1
-    results = (out, x.grad, norm.weight.grad, norm.bias.grad, norm.running_mean, norm.running_var)
+    through = x.grad if added is None else added.grad
+    affine = (norm.weight.grad, norm.bias.grad)
+    results = (out, x.grad, through, *affine, norm.running_mean, norm.running_var)
     return [value.detach().double() for value in results]
 
 
@@ -60,6 +63,7 @@ def norms_of(num_channels, num_groups):
     return ours, exact
 
 
+@pytest.mark.parametrize("way", ["alone", "relu", "sum"])
 @pytest.mark.parametrize(
     ("num_channels", "num_groups", "size", "dtype"),
     [
@@ -69,24 +73,28 @@ def norms_of(num_channels, num_groups):
         (16, 8, (8, 1, 9, 9), torch.bfloat16),
     ],
 )
-def test_they_are_exact(num_channels, num_groups, size, dtype, interpreter):
+def test_they_are_exact(num_channels, num_groups, size, dtype, way, interpreter):
     """The clips have means of 5 to 12, which a difference of squares would not survive."""
-    errors = interpreter.submit(errors_of, num_channels, num_groups, size, dtype).result()
+    errors = interpreter.submit(errors_of, num_channels, num_groups, size, dtype, way).result()
     # Clips and their gradients have the precision of the clips, sums that of float32.
-    assert max(errors[:2]) < (0.005 if dtype is torch.bfloat16 else 2e-6)
-    assert max(errors[2:]) < 2e-6
+    assert max(errors[:3]) < (0.005 if dtype is torch.bfloat16 else 2e-6)
+    assert max(errors[3:]) < 2e-6
 
 
-def errors_of(num_channels, num_groups, size, dtype):
+def errors_of(num_channels, num_groups, size, dtype, way):
     """Relative errors of what ``trained`` returns, against torch in float64."""
     ours, exact = norms_of(num_channels, num_groups)
     clips = 5 + torch.randn(size[0], num_channels, *size[1:])
     clips += torch.arange(float(size[0])).view(-1, 1, 1, 1, 1)
     grad = torch.randn_like(clips).to(dtype)
     clips = clips.to(dtype)
+    shortcut = torch.randn_like(clips) if way == "sum" else None
+    ours.relu = exact.relu = way != "alone"
     with on_kernels():
-        found = trained(ours, clips, grad)
-    wanted = trained(exact, clips.double(), grad.double())
+        found = trained(ours, clips, shortcut, grad)
+    if shortcut is not None:
+        shortcut = shortcut.double()
+    wanted = trained(exact, clips.double(), shortcut, grad.double())
     return [
         float((value - other).norm() / other.norm())
         for value, other in zip(found, wanted, strict=True)
@@ -128,14 +136,8 @@ def test_only_a_gpu_takes_them_and_only_for_several_groups(monkeypatch):
     assert layer._has_kernel(clips)
 
 
-KERNELS = (
-    "_sum_up",
-    "_combine",
-    "_normalize",
-    "_sum_up_gradients",
-    "_differentiate",
-)
-CLIPS, NUMBERS = {"x", "out", "grad"}, {"eps", "momentum"}
+KERNELS = ("_sum_up", "_combine", "_normalize", "_sum_up_gradients", "_differentiate")
+CLIPS, NUMBERS = {"x", "out", "grad", "shortcut", "through_relu"}, {"eps", "momentum"}
 SIZES = {"num_groups", "num_parts", "num_rows", "eighths", "part"}
 
 
@@ -145,7 +147,9 @@ SIZES = {"num_groups", "num_parts", "num_rows", "eighths", "part"}
 def test_they_compile_for_an_a100_without_spills(name, num_channels):
     """Loads of clips are 16 bytes wide, and the registers suffice."""
     *_, tile = bn_kernels._grid(torch.empty(8, num_channels, 2, 4, 4), 2)
-    constants = {**tile, "PARTS": bn_kernels.PARTS, "TRACK": True}
+    constants = {**tile, "PARTS": bn_kernels.PARTS, "TRACK": True, "RELU": True, "ADDS": True}
+    if name == "_sum_up_gradients":
+        constants["ROWS"] //= 2  # as with a shortcut
     signature, constexprs, attributes = {}, {}, {}
     kernel = getattr(bn_kernels, name)
     for place, parameter in enumerate(kernel.params):

@@ -10,11 +10,7 @@ from tracked import RESULT, evaluation_line, step_line
 from mgexp.errors import InputError
 from mgexp.run.folder import RunDir
 from mgexp.run.log import LOGGER
-from mgexp.run.trackers import (
-    NOBODY,
-    Trackers,
-    tracking_problems,
-)
+from mgexp.run.trackers import NOBODY, Trackers, tracking_problems
 from mgexp.train.job import build_trackers
 from mgexp.train.setup import build_inputs
 

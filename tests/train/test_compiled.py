@@ -89,7 +89,7 @@ def test_each_part_of_a_mini_batch_may_have_its_graph(monkeypatch):
     step = replace(step_of(model), max_clips=2)
     shapes = [StepShape(2, 8, 8, 4), StepShape(4, 8, 4, 2)]
     state = State(model, step.optimizer, Clock())
-    with compiled_step("default", step, state, TASK, shapes, progress=False):
+    with compiled_step("default", step, state, TASK, dict.fromkeys(shapes, 1), progress=False):
         for shape in shapes:
             step(batch_of(shape), shape.num_bn_groups, Draws(seed=0, step=1))
 
@@ -176,6 +176,6 @@ def test_a_network_that_is_no_single_graph_is_one_problem():
     state = State(step.model, step.optimizer, Clock())
     with (
         pytest.raises(InputError, match=r"^1 problem found:\n  - TRAIN\.COMPILE"),
-        compiled_step("default", step, state, TASK, SHAPES, False),
+        compiled_step("default", step, state, TASK, dict.fromkeys(SHAPES, 1), False),
     ):
         pass

@@ -17,7 +17,8 @@ def replays(monkeypatch):
     """(size of the clips, BN groups when it was recorded) of each graph that is replayed."""
     replayed = []
 
-    def record(module, sample, allow_unused_input):
+    def record(module, sample, allow_unused_input, pool):
+        assert pool == "shared"
         assert not torch.is_autocast_cache_enabled()
         module(*sample)  # as torch does
         num_groups = module.model.norm.num_groups
@@ -29,13 +30,24 @@ def replays(monkeypatch):
 
         return replay
 
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "shared")
     monkeypatch.setattr(torch.cuda, "make_graphed_callables", record)
     return replayed
 
 
-def recording(model, step):
+def recording(model, step, num_steps=1):
     state = State(model, step.optimizer, Clock())
-    return compiled_step("cuda_graphs", step, state, TASK, SHAPES, progress=False)
+    counts = dict.fromkeys(SHAPES, num_steps)
+    return compiled_step("cuda_graphs", step, state, TASK, counts, progress=False)
+
+
+@pytest.mark.usefixtures("replays")
+def test_cudnn_tries_its_kernels_where_many_steps_pay_for_it():
+    for num_steps, tries in ((9_999, False), (10_000, True)):
+        model = Network()
+        with recording(model, step_of(model), num_steps):
+            assert torch.backends.cudnn.benchmark == tries
+        assert not torch.backends.cudnn.benchmark
 
 
 def test_each_shape_has_its_graph_and_trains_like_the_plain_network(replays):

@@ -5,17 +5,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
-from stores import (
-    IRREGULAR,
-    REGULAR,
-    TALL,
-    TIME_BASE,
-    WIDE,
-    order,
-    psnr,
-    store_in,
-    write_smooth,
-)
+from stores import IRREGULAR, REGULAR, TALL, TIME_BASE, WIDE, order, psnr, store_in, write_smooth
 from videos import GOP_8, LONG_GOP, OPEN_GOP, frames_at, numbers_of, write_video
 
 from mgexp.video.pyav import PyavReader
