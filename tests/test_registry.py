@@ -143,8 +143,7 @@ class Section:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
-    [("My_Net", "takes capitals"), ("TRAIN", "there is a section TRAIN already")],
+    ("name", "said"), [("My_Net", "takes capitals"), ("TRAIN", "there is a section TRAIN already")]
 )
 def test_a_section_that_cannot_be_added_is_refused(name, said):
     known = dict(BY_NAME)

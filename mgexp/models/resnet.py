@@ -293,7 +293,8 @@ NORMS = (("norm", "activation"), ("norm_a", "act_a"), ("norm_b", "act_b"))
 def fuse_norms(model: nn.Module) -> None:
     """Let batch norm in pytorchvideo's blocks also compute the ReLU behind it, and the sum with the shortcut.
 
-    Our kernels then read and write the clips once for all of them. Parameters keep their names.
+    Our kernels then read and write the clips once for all of them. Parameters keep their names. A second call
+    changes nothing.
     """
     module: Any
     for module in model.modules():
@@ -301,14 +302,14 @@ def fuse_norms(model: nn.Module) -> None:
             continue
         layers = dict(module.named_children())
         pairs = [(layers.get(norm), activation) for norm, activation in NORMS]
-        # A block may also combine its branches in another way.
+        # Other functions may not be sums. X3D's is one, without a name.
         sums = getattr(getattr(module, "branch_fusion", None), "__name__", "") == "_trivial_sum"
         if sums:
             pairs = [(getattr(layers["branch2"], "norm_c", None), "activation")]
-        for norm, activation in pairs:
-            if isinstance(norm, GroupedBatchNorm3d) and type(layers.get(activation)) is nn.ReLU:
-                norm.relu, norm.ends_branch = True, sums
+        for layer, activation in pairs:
+            if isinstance(layer, GroupedBatchNorm3d) and type(layers.get(activation)) is nn.ReLU:
+                layer.relu, layer.ends_branch = True, sums
                 if sums:
-                    module.branch_fusion = norm.finish
-                # The blocks take no activation for None.
+                    module.branch_fusion = layer.finish
+                # A block with None there applies no activation.
                 setattr(module, activation, None)

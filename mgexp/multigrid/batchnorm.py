@@ -101,7 +101,10 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
         return x if self.ends_branch else self.finish(None, x)
 
     def finish(self, shortcut: Tensor | None, x: Tensor) -> Tensor:
-        """Normalise ``x``, add ``shortcut`` to it if it is given, and apply the ReLU if the layer has one."""
+        """Normalise clips ``x`` (B, C, T, H, W), add a ``shortcut`` of their shape, and apply the layer's ReLU.
+
+        The order of the arguments is that of ``branch_fusion`` of pytorchvideo's blocks.
+        """
         if self.training and self._has_kernel(x):
             self._check_groups(x)
             return self._normalize_by_kernel(shortcut, x)

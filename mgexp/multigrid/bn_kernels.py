@@ -184,7 +184,8 @@ def _normalize(
         if ADDS:
             values += tl.load(shortcut + at, mask=is_in, other=0.0).to(tl.float32)
         if RELU:
-            values = tl.maximum(values, 0.0)
+            # Unlike a maximum, this keeps NaN, at which a training stops.
+            values = tl.where(values < 0, 0.0, values)
         tl.store(out + at, values.to(out.dtype.element_ty), mask=is_in)
 
 
@@ -213,7 +214,7 @@ def _sum_up_gradients(
             shown = values * scale[None, :] + shift[None, :]
             if ADDS:
                 shown += tl.load(shortcut + at, mask=is_in, other=0.0).to(tl.float32)
-            grads = tl.where(shown > 0, grads, 0.0)
+            grads = tl.where(shown <= 0, 0.0, grads)
             if ADDS:
                 tl.store(through_relu + at, grads.to(through_relu.dtype.element_ty), mask=is_in)
         bias_grad += tl.sum(grads, 0)
@@ -240,7 +241,7 @@ def _differentiate(
         grads = tl.load(grad + at, mask=is_in, other=0.0).to(tl.float32)
         values = tl.load(x + at, mask=is_in, other=0.0).to(tl.float32) - mean[None, :]
         if RELU:
-            grads = tl.where(values * scale[None, :] + shift[None, :] > 0, grads, 0.0)
+            grads = tl.where(values * scale[None, :] + shift[None, :] <= 0, 0.0, grads)
         grads = (grads - through_mean[None, :] - values * through_var[None, :]) * scale[None, :]
         tl.store(out + at, grads.to(out.dtype.element_ty), mask=is_in)
 
@@ -267,7 +268,7 @@ class KernelNorm(torch.autograd.Function):
         momentum: float | None,
         relu: bool,
     ) -> tuple[Tensor, Tensor]:
-        assert relu or shortcut is None
+        assert shortcut is None or (relu and shortcut.shape == x.shape)
         x = x.contiguous(memory_format=torch.channels_last_3d)
         if shortcut is not None:
             shortcut = shortcut.contiguous(memory_format=torch.channels_last_3d)
@@ -301,16 +302,19 @@ class KernelNorm(torch.autograd.Function):
         parts = weight.new_empty(2, num_groups, grid[1], channels)
         out = torch.empty_like(x)
         through_relu = torch.empty_like(shortcut) if adds else grad
-        # Three tensors of the size of the clips are read here, which would need too many registers.
-        half = tile | {"ROWS": tile["ROWS"] // 2} if adds else tile
         clips = (grad, x, shortcut if adds else x, through_relu)
-        _sum_up_gradients[grid](*clips, *affine, parts, *sizes, relu, adds, **half)
+        _sum_up_gradients[grid](*clips, *affine, parts, *sizes, relu, adds, **smaller(tile, adds))
         sums = parts.sum(2)
         numbers = (statistics, sums, weight, bias, *sizes)
         _differentiate[grid](through_relu, x, out, *numbers, relu and not adds, **tile)
         bias_grad, weight_grad = sums.sum(1).unbind()
         shortcut_grad = through_relu if adds else None
         return out, shortcut_grad, weight_grad, bias_grad, None, None, None, None, None, None
+
+
+def smaller(tile: dict[str, int], adds: bool) -> dict[str, int]:
+    """Halve the rows of a tile for a kernel that reads a shortcut too, or it would need too many registers."""
+    return tile | {"ROWS": tile["ROWS"] // 2} if adds else tile
 
 
 def _grid(x: Tensor, num_groups: int) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, int]]:

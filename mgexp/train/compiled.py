@@ -70,7 +70,6 @@ class _EagerPass(nn.Module):
 def take_graph_forms(model: nn.Module) -> None:
     """Give the layers of ``model`` what is fast in a CUDA graph, where many small kernels cost Python nothing."""
     take_forms(model, "cuda graph")
-    fuse_norms(model)
     for layer in grouped_layers(model):
         layer.kernel_from = 1
 
@@ -81,13 +80,13 @@ def recorded(model: nn.Module) -> Iterator[None]:
 
     A step of a convolutional network starts thousands of small kernels, and Python needs longer to start them than
     a GPU to compute them (benchmarks/h100.md). A graph starts all at once. Its activations and gradients have
-    fixed places in memory, so the gradients of several parts would not add up. No two steps run at once, so the
-    graphs of all shapes share one pool of memory.
+    fixed places in memory, so the gradients of several parts would not add up.
     """
     take_graph_forms(model)
+    # Not before: the check of precisions looks at each layer by itself.
+    fuse_norms(model)
     layers = grouped_layers(model)
     graphs: dict[tuple[torch.Size, int], Callable[..., object]] = {}
-    pool = torch.cuda.graph_pool_handle()
 
     def forward(self: nn.Module, clips: Tensor) -> Tensor:
         if self is not model or not self.training or not torch.is_grad_enabled():
@@ -106,7 +105,7 @@ def recorded(model: nn.Module) -> Iterator[None]:
                 # The graph keeps its example as the memory for all later clips, so it gets a copy. A custom
                 # network may leave parameters unused.
                 graphs[shape] = torch.cuda.make_graphed_callables(
-                    _EagerPass(self), (clips.clone(),), allow_unused_input=True, pool=pool
+                    _EagerPass(self), (clips.clone(),), allow_unused_input=True
                 )
         logits = graphs[shape](clips)
         assert isinstance(logits, Tensor)
@@ -121,19 +120,8 @@ def recorded(model: nn.Module) -> Iterator[None]:
 
 
 MANY_STEPS = 10_000
-"""From so many steps of a shape on, cuDNN tries its kernels. That takes 6 to 17 seconds a shape, and saves 1.9 ms
-of a recorded step of SlowFast R50 (benchmarks/h100.md)."""
-
-
-@contextmanager
-def trying_kernels(tries: bool) -> Iterator[None]:
-    """In the block, let cuDNN time its kernels for each new size, and take the fastest, if ``tries``."""
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = before or tries
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = before
+"""With so many steps for each shape on average, cuDNN tries its kernels. That takes 6 to 17 seconds a shape
+(benchmarks/h200.md), and saves 1.9 ms of a recorded step of SlowFast R50 (benchmarks/h100.md)."""
 
 
 def warm_up(step: TrainStep, shapes: Sequence[StepShape], task: Task, progress: bool) -> None:
@@ -198,17 +186,19 @@ def compiled_step(
     # A compiler has errors of its own. Those of a recording look like an error of the network.
     fault = RuntimeError if mode == "cuda_graphs" else torch._dynamo.exc.TorchDynamoException
     has_many = sum(num_steps.values()) >= MANY_STEPS * len(shapes)
-    with (
-        trying_kernels(mode == "cuda_graphs" and has_many),
-        compiled(state.model, mode, num_graphs),
-    ):
+    cudnn, before = torch.backends.cudnn, torch.backends.cudnn.benchmark
+    tries = before or (mode == "cuda_graphs" and has_many)
+    with compiled(state.model, mode, num_graphs):
         start = time.monotonic()
         with state.clock.measure("train"), state.clock.measure("shape_warmup"):
+            cudnn.benchmark = tries
             try:
                 warm_up(step, shapes, task, progress)
             except fault as error:
                 problem = f"TRAIN.COMPILE = {mode}: torch cannot make a graph of the network"
                 raise InputError([f"{problem}: {first_line(error)}"]) from error
+            finally:
+                cudnn.benchmark = before
         if progress:
             seconds = time.monotonic() - start
             LOGGER.info(

@@ -94,10 +94,7 @@ def test_mvit_v2_s_is_converted_whole(load):
 
 @pytest.mark.parametrize(
     ("name", "row", "machines"),
-    [
-        ("Kinetics/MVITv2_S_16x4", "k400_mvit_v2_s", 2),
-        ("SSv2/MVITv2_S_16x4", "ssv2_mvit_v2_s", 4),
-    ],
+    [("Kinetics/MVITv2_S_16x4", "k400_mvit_v2_s", 2), ("SSv2/MVITv2_S_16x4", "ssv2_mvit_v2_s", 4)],
 )
 def test_rows_of_mvit_are_the_released_ones_on_as_many_machines(name, row, machines, load):
     """They differ in names, in what the long cycle needs, and in what cannot change a result."""

@@ -65,10 +65,7 @@ def test_boxes_are_where_their_colours_are_at_every_crop_and_mirror(record):
 
 def test_a_box_whose_middle_is_outside_of_the_crop_is_left_out(record):
     clips = training_clips_of(
-        [record],
-        FilesAndFolders(),
-        jitter=(32, 32),
-        relative=((0.25, 0.25), (1.0, 1.0)),
+        [record], FilesAndFolders(), jitter=(32, 32), relative=((0.25, 0.25), (1.0, 1.0))
     )
     numbers = {
         len(boxes_of(clips[FakeRequest(seed=(0, n), frames=1, crop=32)].label)) for n in range(40)

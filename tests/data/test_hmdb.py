@@ -46,11 +46,7 @@ def test_the_number_of_a_line_says_what_it_is_for(split, pattern, wanted, splits
 
 @pytest.mark.parametrize(
     ("line", "said"),
-    [
-        ("x.avi", "'x.avi'"),
-        ("x.avi 3", "'x.avi 3'"),
-        ("d_0.avi 0", "'{root}/wave/d_0.avi'"),
-    ],
+    [("x.avi", "'x.avi'"), ("x.avi 3", "'x.avi 3'"), ("d_0.avi 0", "'{root}/wave/d_0.avi'")],
 )
 def test_a_bad_line_is_one_problem(line, said, splits, root):
     with (splits / "wave_test_split1.txt").open("a") as file:

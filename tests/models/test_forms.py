@@ -14,7 +14,7 @@ from mgexp.models import forms
 from mgexp.models.build import build_model, on_device
 from mgexp.models.cost import count_macs
 from mgexp.models.forms import FORM, drop_forms, kind_of, take_forms
-from mgexp.models.resnet import ShiftConv3d
+from mgexp.models.resnet import ShiftConv3d, fuse_norms
 from mgexp.train.compiled import take_graph_forms
 
 CPU = torch.device("cpu")
@@ -209,14 +209,18 @@ def test_a_network_has_the_logits_and_gradients_of_three_dimensions(name, place,
         take_forms(ours, place)
     else:
         take_graph_forms(ours)
+        fuse_norms(ours)
         assert not any(isinstance(one, nn.ReLU) for one in ours.modules())
         # A copy must not compute with the layers of its original.
-        for one in copy.deepcopy(ours).parameters():
+        original, ours = ours, copy.deepcopy(ours)
+        for one in original.parameters():
             one.data.zero_()
     torch.manual_seed(0)
     clips = torch.randn(4, 3, 8, 45, 45, dtype=torch.float64).to(memory_format=LAST)
     labels = torch.arange(4) % 2
     logits = [model(clips) for model in (plain, ours)]
+    tested = [copy.deepcopy(model).eval()(clips) for model in (plain, ours)]
+    assert_near(tested[1:], tested[:1], 1e-12)
     for one in logits:
         F.cross_entropy(one, labels).backward()
     assert_near(logits[1:], logits[:1], 1e-12)

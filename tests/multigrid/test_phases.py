@@ -336,22 +336,16 @@ def test_two_levels_with_the_short_cycle():
     built = build_schedule(QUICKSTART, multigrid, 1200)
     assert [phase.start_step for phase in built.phases] == [0, 163, 249, 326, 354]
     assert built.total_steps == 383
-    first, second, *_ = built.phases
-    assert [(s.frames, s.crop, s.ratio) for s in first.cycle.shapes] == [
-        *((4, 32, 16), (4, 45, 8), (4, 45, 8))
-    ]
-    assert [(s.frames, s.crop, s.ratio) for s in second.cycle.shapes] == [
-        *((16, 32, 4), (16, 45, 2), (16, 64, 1))
-    ]
+    shapes = [[(s.frames, s.crop, s.ratio) for s in each.cycle.shapes] for each in built.phases]
+    assert shapes[0] == [(4, 32, 16), (4, 45, 8), (4, 45, 8)]
+    assert shapes[1] == [(16, 32, 4), (16, 45, 2), (16, 64, 1)]
 
 
 # By hand. With the baseline's clips everywhere, an epoch has 1200 / 8 = 150 steps. The first stage has 6.5 epochs,
 # 975 steps: two thirds are coarse. The second stage has 2 epochs, 300 steps. Fine-tuning has 225, in halves.
 def test_a_shape_that_is_given_twice_has_twice_the_steps():
-    factors = (TWO[0], TWO[0], TWO[1])
-    multigrid = replace(LONG_ONCE, long_factors=factors, long_cycle_per="stage", max_batch_ratio=1)
-    multigrid = replace(multigrid, epoch_factor=1.0)
-    assert table(multigrid) == [
+    multigrid = replace(LONG_ONCE, long_factors=(*TWO[:1], *TWO), long_cycle_per="stage")
+    assert table(replace(multigrid, max_batch_ratio=1, epoch_factor=1.0)) == [
         (0, 0, 4, 45, 8, pytest.approx(1)),
         (0, 650, 16, 64, 8, pytest.approx(1)),
         (1, 975, 4, 45, 8, pytest.approx(0.1)),
