@@ -224,7 +224,7 @@ def _sum_up_gradients(
 
 @triton.jit
 def _differentiate(
-    grad, x, out, statistics, sums, weight, bias, num_rows, eighths, part,
+    grad, x, out, statistics, weight, bias, sums, num_rows, eighths, part,
     RELU: constexpr, ROWS: constexpr, COLUMNS: constexpr,
 ):  # fmt: skip
     """Store the gradient of the clips."""
@@ -282,9 +282,9 @@ class KernelNorm(torch.autograd.Function):
         numbers = (num_groups, grid[1], *sizes, eps, momentum or 0.0, momentum is not None)
         _combine[grid[2:]](parts, statistics, *running, *numbers, PARTS, tile["COLUMNS"])
         adds = shortcut is not None
-        affine = (statistics, weight, bias)
-        _normalize[grid](x, shortcut if adds else x, out, *affine, *sizes, relu, adds, **tile)
-        ctx.save_for_backward(x, shortcut, *affine)
+        of_channels = (statistics, weight, bias)
+        _normalize[grid](x, shortcut if adds else x, out, *of_channels, *sizes, relu, adds, **tile)
+        ctx.save_for_backward(x, shortcut, *of_channels)
         ctx.relu = relu
         # The gradient of x below already has what flows through the statistics.
         ctx.mark_non_differentiable(statistics)
@@ -293,8 +293,8 @@ class KernelNorm(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        x, shortcut, *affine = ctx.saved_tensors
-        statistics, weight, bias = affine
+        x, shortcut, *of_channels = ctx.saved_tensors
+        statistics, weight, _ = of_channels
         relu, adds = ctx.relu, shortcut is not None
         grad = grad.contiguous(memory_format=torch.channels_last_3d)
         num_groups, channels = statistics.shape[1:]
@@ -303,10 +303,12 @@ class KernelNorm(torch.autograd.Function):
         out = torch.empty_like(x)
         through_relu = torch.empty_like(shortcut) if adds else grad
         clips = (grad, x, shortcut if adds else x, through_relu)
-        _sum_up_gradients[grid](*clips, *affine, parts, *sizes, relu, adds, **smaller(tile, adds))
+        own_tile = smaller(tile, adds)
+        _sum_up_gradients[grid](*clips, *of_channels, parts, *sizes, relu, adds, **own_tile)
         sums = parts.sum(2)
-        numbers = (statistics, sums, weight, bias, *sizes)
-        _differentiate[grid](through_relu, x, out, *numbers, relu and not adds, **tile)
+        # With a shortcut, the gradient has gone through the ReLU already.
+        masks = relu and not adds
+        _differentiate[grid](through_relu, x, out, *of_channels, sums, *sizes, masks, **tile)
         bias_grad, weight_grad = sums.sum(1).unbind()
         shortcut_grad = through_relu if adds else None
         return out, shortcut_grad, weight_grad, bias_grad, None, None, None, None, None, None
