@@ -41,11 +41,6 @@ def only(operation, monkeypatch):
     monkeypatch.setattr(v2.RandAugment, "_AUGMENTATION_SPACE", space)
 
 
-def on_planes(function, clip, *arguments):
-    """One of torchvision's functions on (T, S, S, 3)."""
-    return function(clip.permute(0, 3, 1, 2), *arguments).permute(0, 2, 3, 1)
-
-
 @pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS)
 def test_frames_that_are_alike_stay_alike(parts):
     clip = random_clip(frames=1).expand(4, -1, -1, -1)
@@ -99,7 +94,8 @@ def test_the_generator_of_torch_is_left_as_it_was():
 def test_randaugment_does_the_drawn_operation(operation, function, arguments, monkeypatch):
     only(operation, monkeypatch)
     clip = random_clip()
-    wanted = [on_planes(function, clip, argument) for argument in arguments]
+    planes = clip.permute(0, 3, 1, 2)
+    wanted = [function(planes, argument).permute(0, 2, 3, 1) for argument in arguments]
     found = [changed(clip, seed, randaugment_ops=1) for seed in range(20)]
     nearest = [[int((out.int() - one.int()).abs().max()) for one in wanted] for out in found]
     assert all(min(row) <= 1 for row in nearest)  # factors are float32 there

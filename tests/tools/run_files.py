@@ -26,14 +26,10 @@ def read_lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def last_checkpoint(folder):
-    run = RunDir(folder)
-    return torch.load(run.checkpoint(run.checkpoint_steps()[-1]), weights_only=True)
-
-
 def tensors(folder):
     """Name and tensor of all that a run learned: weights, statistics, moments, evaluated weights."""
-    state = last_checkpoint(folder)
+    run = RunDir(folder)
+    state = torch.load(run.checkpoint(run.checkpoint_steps()[-1]), weights_only=True)
     yield from ((f"model {name}", value) for name, value in state["model"].items())
     yield from moments(state["optimizer"])
     evaluated = torch.load(folder / "model.pt", weights_only=True)
