@@ -121,7 +121,10 @@ def _draw_curves(
     for row in comparison.finished:
         colour = styles[row.name].colour
         lines = [line for run in row.runs.values() if (line := _curve(run, place))]
-        for line in [_mean_curve(lines)] if is_mean and lines else lines:
+        if is_mean and lines:
+            # The mean of the first evaluations of all runs, of the second ones, and so on. A run may have fewer.
+            lines = [[_mean_point(points) for points in zip(*lines, strict=False)]]
+        for line in lines:
             axes.plot(*zip(*line, strict=True), color=colour, lw=0.9, alpha=0.75)
         ends = [(place(run, run.end), run.score) for run in row.runs.values()]
         ends = [(at, score) for at, score in ends if not math.isnan(at)]
@@ -145,11 +148,6 @@ def _curve(run: Run, place: Place) -> list[Point]:
 
 def _mean_point(points: Sequence[Point]) -> Point:
     return fmean(at for at, _ in points), fmean(score for _, score in points)
-
-
-def _mean_curve(lines: Sequence[Sequence[Point]]) -> list[Point]:
-    """Return the mean of the first evaluations of all runs, of the second ones, and so on."""
-    return [_mean_point(points) for points in zip(*lines)]  # noqa: B905 - a run may have fewer
 
 
 def _limit_percent(axes: Axes, estimates: Sequence[Estimate], *scores: float) -> None:
@@ -260,7 +258,8 @@ def draw_gains(pairs: Sequence[Pair], margin: float | None = None) -> PrintFigur
             headings.append(len(labels))
             labels.append(f"against {row_label(base)}")
             own = [pair for pair in pairs if pair.base.name == base]
-            for pair in sorted(own, key=_mean_points, reverse=True):
+            own.sort(key=lambda pair: -pair.difference.mean if pair.difference else 0.0)
+            for pair in own:
                 _draw_gain(axes, pair, -len(labels))
                 labels.append(row_label(pair.own.name))
         axes.set_yticks([-n for n in range(num_lines)], labels)
@@ -271,10 +270,6 @@ def draw_gains(pairs: Sequence[Pair], margin: float | None = None) -> PrintFigur
         round_numbers(axes.xaxis, 8, signed)
         quiet_grid(axes, "x")
     return figure
-
-
-def _mean_points(pair: Pair) -> float:
-    return pair.difference.mean if pair.difference else 0.0
 
 
 def _draw_gain(axes: Axes, pair: Pair, height: float) -> None:

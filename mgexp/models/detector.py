@@ -61,7 +61,8 @@ class Detector(nn.Module):
         if labels is not None:
             losses = self.net(pictures, targets_of(labels, pictures.shape[-1]))
             return torch.stack([*losses.values()]).sum()
-        if self.training or clips.is_meta or _is_tracing():
+        is_tracing = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+        if self.training or clips.is_meta or is_tracing:
             return self.dense(pictures)
         return torch.stack([rows_of(each, pictures.shape[-1]) for each in self.net(pictures)])
 
@@ -81,10 +82,6 @@ class Detector(nn.Module):
             regions = maps[0].new_zeros(count, maps[0].shape[1], POOLED, POOLED)
             outputs = [*objectness, *deltas, *heads.box_predictor(heads.box_head(regions))]
         return torch.cat([output.reshape(len(pictures), -1) for output in outputs], 1)
-
-
-def _is_tracing() -> bool:
-    return torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call, no-any-return]
 
 
 def targets_of(labels: Tensor, side: int) -> list[dict[str, Tensor]]:

@@ -148,7 +148,8 @@ def read_published(published_csv: Path) -> tuple[Published, ...]:
 def count_results(runs: Iterable[Run]) -> tuple[dict[str, Row], tuple[Run, ...]]:
     """Return the runs of each experiment that count, by its name, and all other runs.
 
-    Those count that have the recipe, precision and number of videos of the newest run of their experiment.
+    Those count that have the recipe and precision of the newest run of their experiment, and as many training
+    videos as the newest run with the same test videos. Each fold has lists of its own.
     """
     groups: defaultdict[str, list[Run]] = defaultdict(list)
     for run in sorted(runs, key=lambda run: run.finished_at):
@@ -156,12 +157,22 @@ def count_results(runs: Iterable[Run]) -> tuple[dict[str, Row], tuple[Run, ...]]
     rows, others = {}, []
     for experiment, group in sorted(groups.items()):
         # A mean over two recipes describes neither.
-        recipe = (group[-1].recipe, group[-1].score_setting)
-        same = [run for run in group if (run.recipe, run.score_setting) == recipe]
+        recipe = (group[-1].recipe, group[-1].precision)
+        num_videos = {_test_list(run): run.num_train_videos for run in group}
+        same = [
+            run
+            for run in group
+            if (run.recipe, run.precision) == recipe
+            and run.num_train_videos == num_videos[_test_list(run)]
+        ]
         counts = {run.seed: run for run in sorted(same, key=lambda run: run.seed)}
         rows[experiment] = Row(experiment, counts)
         others += [run for run in group if run is not counts.get(run.seed)]
     return rows, tuple(others)
+
+
+def _test_list(run: Run) -> str:
+    return run.videos.names_hash if run.videos else ""
 
 
 @dataclass(frozen=True)

@@ -57,11 +57,6 @@ def seeds_text(seeds: Iterable[int]) -> str:
     return f"seed{'s' if len(names) > 1 else ''} {', '.join(names)}" if names else NONE
 
 
-def seeds_cell(seeds: Iterable[int]) -> str:
-    """List seeds below the heading "seeds": "seed 0", or "0, 1, 2"."""
-    return seeds_text(seeds).removeprefix("seeds ")
-
-
 def with_seeds(names: Iterable[tuple[str, int]]) -> str:
     """List names, each with its seeds: "long (seeds 1, 2), coarse (seed 0)"."""
     seeds: dict[str, list[int]] = {}
@@ -243,7 +238,8 @@ FILTERS: Mapping[str, Callable[..., str]] = {
     "lines": "\n".join,
     "cell": plain_cell,
     "counted": counted,
-    "seeds": seeds_cell,
+    # Below the heading "seeds": "seed 0", or "0, 1, 2".
+    "seeds": lambda seeds: seeds_text(seeds).removeprefix("seeds "),
     "timed_seeds": timed_seeds,
     "mean": mean_text,
     "deviation": deviation_text,

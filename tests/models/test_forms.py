@@ -276,7 +276,7 @@ def test_torch_traces_a_form_without_a_break(kind, arguments, form):
 
 @pytest.mark.parametrize(("kind", "arguments", "form"), CASES)
 def test_a_form_stays_on_a_gpu_and_takes_cudnn(kind, arguments, form, fake_gpu, monkeypatch):
-    taken, conv2d = [], F.conv2d
+    taken, conv2d = [], F.conv2d  # in fp16: of bf16, torch asks the GPU itself
 
     def noted(x, weight, bias, stride, padding):
         more = ([*stride], [*padding], [1, 1], False, [0, 0], 1, None)
@@ -284,9 +284,7 @@ def test_a_form_stays_on_a_gpu_and_takes_cudnn(kind, arguments, form, fake_gpu, 
         return conv2d(x, weight, bias, stride, padding)
 
     monkeypatch.setattr(F, "conv2d", noted)
-    # Of bf16, torch asks the GPU itself.
     layer = in_form(plain_layer(arguments, torch.float16), form).to(GPU)
     assert layer(clips_for(layer, 5, 9, torch.float16).to(GPU)).device == GPU
-    # torch for a CPU knows no kernels of cuDNN.
-    if torch.version.cuda:
+    if torch.version.cuda:  # torch for a CPU knows no kernels of cuDNN
         assert taken == ([] if kind in {"point", "patch"} else ["Cudnn"])

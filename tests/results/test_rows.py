@@ -14,6 +14,7 @@ from mgexp.results.experiments_page import (
     read_page,
     read_published,
 )
+from mgexp.results.runs import VideoScores
 
 OVER_BASE = "_BASE_: ../base/small.yaml\n"
 
@@ -136,9 +137,10 @@ def test_runs_of_another_recipe_precision_or_number_of_videos_do_not_count():
     few = result("q/x", 4, 92.0, date=days[1], recipe="new", num_train_videos=480)
     first = result("q/x", 3, 10.0, date=days[2], recipe="new")
     newest = result("q/x", 0, 11.0, date=days[3], recipe="new", device=GPU)
-    rows, others = count_results([newest, first, few, low, old])
+    fold = replace(few, seed=5, num_train_videos=470, videos=VideoScores(1, "another list", "80"))
+    rows, others = count_results([newest, fold, first, few, low, old])
     assert [*rows] == ["q/x"]
-    assert rows["q/x"].runs == {0: newest, 3: first}
+    assert rows["q/x"].runs == {0: newest, 3: first, 5: fold}
     assert others in [(old, low, few), (old, few, low)]
     # Dates are compared as moments: the first is 11:00 UTC.
     early = result("q/x", 0, 91.0, date="2026-11-21T13:00:00+02:00", recipe="old")
