@@ -34,7 +34,7 @@ FEW_STEPS, FEW_PHASE_STEPS = 700, 35
 quickstart with one seed and a fixed stride: multigrid rows of 702 to 904 steps lost 1.1 points or less, those of
 602 or fewer lost 4.6 or more. The 35 are an assumption. With one shape, fewer steps may do: ``lars_8x`` of
 experiments/large_batch has 188, and is as accurate as its baseline with three seeds. More steps are no guarantee:
-``long_short`` of the quickstart has 710, and lost 6.1 points with 23 seeds."""
+``long_short`` of the quickstart has 710, and lost 5.5 points with 26 seeds."""
 
 
 def build_row_findings(cfg: Config, schedule: Schedule) -> Iterator[Finding]:
