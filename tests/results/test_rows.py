@@ -139,8 +139,7 @@ def test_runs_of_another_recipe_precision_or_number_of_videos_do_not_count():
     newest = result("q/x", 0, 11.0, date=days[3], recipe="new", device=GPU)
     fold = replace(few, seed=5, num_train_videos=470, videos=VideoScores(1, "another list", "80"))
     rows, others = count_results([newest, fold, first, few, low, old])
-    assert [*rows] == ["q/x"]
-    assert rows["q/x"].runs == {0: newest, 3: first, 5: fold}
+    assert {"q/x": {0: newest, 3: first, 5: fold}} == {name: rows[name].runs for name in rows}
     assert others in [(old, low, few), (old, few, low)]
     # Dates are compared as moments: the first is 11:00 UTC.
     early = result("q/x", 0, 91.0, date="2026-11-21T13:00:00+02:00", recipe="old")
