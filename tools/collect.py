@@ -1,14 +1,14 @@
-"""Store finished runs beside their YAMLs, then write the report of each folder of rows and all tables.
+"""Store finished runs beside their YAMLs, then write the report of each folder of rows and experiments/README.md.
 
     python tools/collect.py runs
     python tools/collect.py runs/quickstart --json
     python tools/collect.py runs/quickstart --reports-only
 
-A run is stored in runs.jsonl in the folder of its YAML. The tables are experiments/README.md, and results.csv has
-the same runs. Runs of your own YAMLs or videos, and smoke runs, are "own rows": they only get a report. If the
-runs below a folder differ in values, as in a sweep, its report has a line for each value. A run of a row that was
-given other values than its YAML's is reported as "not a row" and skipped. Exit 0; 2 if a run was refused because
-its YAML now says something else, or if a file cannot be understood; 4 stopped by Ctrl-C.
+A run is stored in runs.jsonl in the folder of its YAML, and results.csv has all runs. Runs of your own YAMLs
+or videos, and smoke runs, are "own rows": they only get a report. If the runs below a folder differ in values, as
+in a sweep, its report has a line for each value. A run of a row that was given other values than its YAML's is
+reported as "not a row" and skipped. Exit 0; 2 if a run was refused because its YAML now says something else, or if
+a file cannot be understood; 4 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def collect(
     class_names: Sequence[str] = (),
     reports_only: bool = False,
 ) -> dict[str, Any]:
-    """Store every finished run below `runs`. Write the report of every folder of rows, and the tables.
+    """Store every finished run below `runs`. Write the report of every folder of rows, and the page of all.
 
     Return the paths of what was stored and written, for JSON. Raises InputError if there is no run, or if a file
     cannot be understood.
@@ -83,7 +83,7 @@ def collect(
         raise InputError([f"{runs}: holds no run folder"])
     done = Collected() if reports_only else store_runs(found, experiments)
     reports = write_reports(runs, experiments, class_names)
-    # The tables stay as they are for own rows alone.
+    # The page stays as it is for own rows alone.
     has_rows = done.added or done.skipped or done.not_rows or done.refused
     if has_rows:
         write_page(experiments)

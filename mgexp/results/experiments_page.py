@@ -1,31 +1,29 @@
-"""Write experiments/README.md: a table for each folder of rows, from the stored runs and published.csv."""
+"""Write experiments/README.md: a line for each study, and one for each row that no study trains."""
 
 from __future__ import annotations
 
 import csv
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mgexp.config.study import STUDY_YAML
+from mgexp.config.study import STUDY_YAML, Study, read_study
 from mgexp.config.values import BASE_KEY, parse_yaml
 from mgexp.errors import InputError, raise_problems
-from mgexp.results.comparison import BASELINE, COARSE_CONTROL, ROW_ORDER, Pair, Row, row_order
-from mgexp.results.render import plain_cell, render_page, verdict, with_seeds
+from mgexp.results.comparison import BASELINE, Pair, Row, row_order
+from mgexp.results.render import plain_cell, render_page, split_prose, verdict
 from mgexp.results.runs import Run
 from mgexp.results.store import WITHOUT_TABLE, stored_runs
 from mgexp.run.files import atomic_write_text, understanding
-from mgexp.run.folder import METRIC_NAMES, ExperimentsDir
+from mgexp.run.folder import METRIC_NAMES, ExperimentsDir, RunsDir
 
 NO_CHANGE = {BASE_KEY, "ROW", "EXPECTED"}
 """Keys that do not change the recipe. A YAML with only these keys is its base under another name."""
-COMMAND = re.compile(r"^# *(python tools/run_net\.py .*(?:(?<=\\)\n#.*)*)", re.MULTILINE)
-"""The command in the comments of a YAML. A line that ends with a backslash continues in the next line."""
 FIRST = ("main", "models", "pretraining", "one_gpu", "datasets", "ablations", "tsm", "large_batch")
 LAST = ("beyond", "quickstart")
-"""Folders of experiments/ in the order of their tables. Other folders come between FIRST and LAST."""
+"""Folders of experiments/ in the order of the page. Other folders come between FIRST and LAST."""
 
 
 # --- the YAMLs
@@ -43,7 +41,6 @@ class Experiment:
     label: str
     base: str
     is_plain: bool
-    command: str
 
     @property
     def folder(self) -> str:
@@ -78,9 +75,8 @@ def read_experiments(root: Path) -> dict[str, Experiment]:
 
 def _read_row(path: Path, root: Path) -> Experiment:
     with understanding(path):
-        text = path.read_text(encoding="utf-8")
         try:
-            tree = parse_yaml(text)
+            tree = parse_yaml(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise InputError([f"{path} is not a YAML file: {error}"]) from error
     values = tree if isinstance(tree, dict) else {}
@@ -88,16 +84,11 @@ def _read_row(path: Path, root: Path) -> Experiment:
     # A YAML may have several bases. The first is the one that it changes.
     base = values.get(BASE_KEY, [])
     bases = [base] if isinstance(base, str) else base
-    command = f"python tools/run_net.py --cfg {root.name}/{name}.yaml"
-    if match := re.search(COMMAND, text):
-        # The command may have several lines of comment. Make them lines of a shell.
-        command = re.sub(r"\n# *", "\n    ", match[1]).strip()
     return Experiment(
         name=name,
         label=str(values.get("ROW") or path.stem),
         base=_name(path.parent / bases[0], root) if bases else "",
         is_plain=BASE_KEY in values and not values.keys() - NO_CHANGE,
-        command=command,
     )
 
 
@@ -177,7 +168,7 @@ def _test_list(run: Run) -> str:
 
 @dataclass(frozen=True)
 class Page:
-    """What the page shows. `root` is the folder experiments/, with all its rows and their runs by name.
+    """What the page shows. `root` is the folder experiments/, with its studies, and all rows and runs by name.
 
     ``others`` are stored runs that do not count.
     """
@@ -187,41 +178,31 @@ class Page:
     published: tuple[Published, ...] = ()
     runs: Mapping[str, Row] = field(default_factory=dict)
     others: tuple[Run, ...] = ()
+    studies: tuple[Study, ...] = ()
 
     @property
-    def folders(self) -> list[str]:
-        """The tables, in the order of the page."""
-
-        def place(folder: str) -> tuple[object, ...]:
-            top = folder.split("/", maxsplit=1)[0]
-            if top in LAST:
-                return 2, LAST.index(top), _natural(folder)
-            return *((0, FIRST.index(top)) if top in FIRST else (1, 0)), _natural(folder)
-
-        return sorted({row.folder for row in self.experiments.values()}, key=place)
-
-    def table(self, folder: str) -> list[Experiment]:
-        """List the rows of a folder. As in the paper, each baseline comes before the rows that belong to it."""
+    def rows(self) -> list[Experiment]:
+        """The rows that no study trains, in the order of the page. As in the paper, each baseline comes first."""
+        of_studies = (yaml for study in self.studies for yaml in study.yamls.values())
+        in_studies = {_name(yaml, self.root) for yaml in of_studies}
 
         def order(row: Experiment) -> tuple[object, ...]:
             baseline = self.baseline(row)
             first = baseline if baseline and baseline.folder == row.folder else row
             group = () if baseline and baseline != first else _natural(first.file)
-            return group, baseline is not None, row_order(row.file)[0], _natural(row.file)
+            name = baseline is not None, row_order(row.file)[0], _natural(row.file)
+            return *_place(row.folder), group, *name
 
-        inside = (row for row in self.experiments.values() if row.folder == folder)
-        return sorted(inside, key=order)
-
-    def parent(self, row: Experiment) -> Experiment | None:
-        """Return the row that the `_BASE_` key of ``row`` names, or None if the key names a base file."""
-        return self.experiments.get(row.base)
+        return sorted(
+            (row for name, row in self.experiments.items() if name not in in_studies), key=order
+        )
 
     def baseline(self, row: Experiment) -> Experiment | None:
         """Find the row to compare ``row`` with. Return None if there is none, as for a baseline.
 
         It is the first of these that exists: the row baseline_<name of the row> in the same folder; a row called
         <prefix>baseline in the same folder, where the name of the row begins with <prefix> (the longest prefix
-        wins); a row in any table that changes nothing of the base file.
+        wins); a row in any folder that changes nothing of the base file.
         """
         if row.is_baseline:
             return None
@@ -246,17 +227,22 @@ class Page:
         )
         return next(iter([*own, *prefixed, *plain]), None)
 
-    def row(self, experiment: Experiment) -> Row:
+    def row(self, name: str) -> Row:
         """Return the runs of an experiment that count, or an empty Row."""
-        return self.runs.get(experiment.name, Row(experiment.name))
-
-    def pair(self, row: Experiment, base: Experiment | None) -> Pair | None:
-        """Pair a row with another. Return None without the other, or if the row was not run."""
-        own = self.row(row)
-        return Pair(own, self.row(base)) if base and own.runs else None
+        return self.runs.get(name, Row(name))
 
     def against_baseline(self, row: Experiment) -> Pair | None:
-        return self.pair(row, self.baseline(row))
+        """Pair a row with its baseline. Return None without one, or if the row was not run."""
+        own, base = self.row(row.name), self.baseline(row)
+        return Pair(own, self.row(base.name)) if base and own.runs else None
+
+
+def _place(folder: str) -> tuple[object, ...]:
+    """Make a sort key: the folders FIRST, others by name, then the folders LAST."""
+    top = folder.split("/", maxsplit=1)[0]
+    if top in LAST:
+        return 2, LAST.index(top), _natural(folder)
+    return *((0, FIRST.index(top)) if top in FIRST else (1, 0)), _natural(folder)
 
 
 def read_page(experiments: ExperimentsDir) -> Page:
@@ -265,7 +251,9 @@ def read_page(experiments: ExperimentsDir) -> Page:
     rows, published = read_experiments(root), read_published(published_csv)
     unknown = [line.experiment for line in published if line.experiment not in rows]
     raise_problems([f"{published_csv}: {name}.yaml is not a row" for name in unknown])
-    return Page(root, rows, published, *count_results(stored_runs(root)))
+    folders = sorted(path.parent for path in root.rglob(STUDY_YAML))
+    studies = tuple(map(read_study, folders))
+    return Page(root, rows, published, *count_results(stored_runs(root)), studies)
 
 
 # --- the text
@@ -279,88 +267,54 @@ def write_page(experiments: ExperimentsDir) -> None:
 def render_experiments(experiments: ExperimentsDir) -> str:
     """Write the page as Markdown."""
     page = read_page(experiments)
-    tables = [_table(page, folder) for folder in page.folders]
+    studies = [_study(page, study) for study in page.studies]
     return render_page(
         "experiments.md.j2",
-        # Tables that were run come first.
-        index=sorted(tables, key=lambda table: table["num_run"] == 0),
-        tables=tables,
+        # Studies that were run come first.
+        studies=sorted(studies, key=lambda study: study["num_runs"] == 0),
+        rows=[_row(page, row) for row in page.rows],
         published=page.published,
         metric_names=METRIC_NAMES,
         left_out=[*_left_out(page)],
     )
 
 
-def _table(page: Page, folder: str) -> dict[str, object]:
-    """Collect the links, the results and the commands of a folder, and its line in the index."""
-    rows = page.table(folder)
-    baselines = {row.name: page.baseline(row) for row in rows}
-    parents = {row.name: page.parent(row) for row in rows}
-    elsewhere = [row for row in (*baselines.values(), *parents.values()) if row]
-    outside = [row for row in dict.fromkeys(elsewhere) if row.folder != folder]
-    # Baselines and parents from other folders come first.
-    shown = [*outside, *rows]
-    names = {row.name for row in shown}
-    # A table shows one score for each row. results.csv also has top-5.
-    runs = [run for row in shown for run in page.row(row).runs.values()]
-    ours = {"map" if run.top1 is None else "top1" for run in runs}
-    published = {each.metric for each in page.published if each.experiment in names} - {"top5"}
-    metrics = sorted(ours or published, reverse=True)
-    metric = " or ".join(METRIC_NAMES[metric] for metric in metrics)
-    # A README or report is beside the YAMLs, or one folder above them.
-    places = [folder, folder.rpartition("/")[0]]
-    paths = [f"{place}/{name}" for place in places if place for name in ("README.md", "report.md")]
-
-    def compared(bases: Mapping[str, Experiment | None]) -> list[tuple[str, str, Pair]]:
-        """List (link of a row, link of its base, pair) for the pairs that can be compared."""
-        both = [(row, base) for row in rows if (base := bases.get(row.name))]
-        pairs = [(row, base, page.pair(row, base)) for row, base in both]
-        return [
-            (_link(row, folder), _link(base, folder), pair)
-            for row, base, pair in pairs
-            if pair and pair.runs
-        ]
-
-    usual = [page.against_baseline(row) for row in rows if row.file == ROW_ORDER[-1]]
+def _study(page: Page, study: Study) -> dict[str, object]:
+    """Collect the line of a study: its title and page, how much of it is done, and its multigrid rows."""
+    files = RunsDir(study.folder)
+    with understanding(files.prose_md):
+        prose = files.prose_md.read_text(encoding="utf-8") if files.prose_md.exists() else ""
+    readme = files.readme_md if files.readme_md.exists() else study.folder / STUDY_YAML
+    rows = {
+        name: page.row(_name(yaml, page.root)).only(range(study.num_seeds(name)))
+        for name, yaml in study.yamls.items()
+    }
+    pairs = {name: Pair(rows[name], rows[study.base_of(name) or name]) for name in study.names}
     return {
-        "folder": folder,
-        # GitHub makes the anchor of a heading from its letters and digits.
-        "anchor": re.sub(r"[^\w\- ]", "", folder.lower()).replace(" ", "-"),
-        "num_rows": len(rows),
-        "num_run": sum(bool(page.row(row).runs) for row in rows),
-        # The verdict on long+short, multigrid's usual row.
-        "verdicts": [verdict(pair) for pair in usual if pair],
-        "links": [f"[{path}]({path})" for path in paths if (page.root / path).exists()],
-        "unit": f", {metric} (%)" if metric else " (%)",
-        "has_runs": bool(runs),
-        "results": [_result(page, folder, row, metrics) for row in shown],
-        "baselines": compared(baselines),
-        "parents": compared({name: row for name, row in parents.items() if row != baselines[name]}),
-        "commands": [row.command for row in rows],
+        "title": split_prose(prose)[0].removeprefix("# "),
+        "folder": study.folder.relative_to(page.root).as_posix(),
+        "link": readme.relative_to(page.root).as_posix(),
+        "num_runs": sum(len(row.runs) for row in rows.values()),
+        "num_tasks": sum(map(study.num_seeds, rows)),
+        "margin": study.margin,
+        "claims": [pairs.get(name) for name in ("long", "long_short")],
     }
 
 
-def _result(
-    page: Page, folder: str, experiment: Experiment, metrics: Sequence[str]
-) -> dict[str, object]:
-    """Compare the published score of a row with ours."""
-    row, pair = page.row(experiment), page.against_baseline(experiment)
-    goals = [each for each in page.published if each.experiment == experiment.name]
-    goal = next((each.value for each in goals if each.metric in metrics), None)
-    runs = [*row.runs.values()]
-    devices = " and ".join(dict.fromkeys(run.device for run in runs))
-    verdicts = []
-    if runs and goal:
-        verdicts.append(to_published(row.mean("score"), goal))
-    if experiment.file == COARSE_CONTROL:
-        verdicts.append("control")
-    alone = "baseline" if experiment.is_baseline else "no baseline to compare with"
-    verdicts.append(verdict(pair) if pair else alone)
+def _row(page: Page, experiment: Experiment) -> dict[str, object]:
+    """Collect the line of a row: its published score, ours, and the difference to its baseline."""
+    row, pair = page.row(experiment.name), page.against_baseline(experiment)
+    published = [each for each in page.published if each.experiment == experiment.name]
+    metrics = {"map" if run.top1 is None else "top1" for run in row.runs.values()}
+    goals = [each for each in published if each.metric in (metrics or {"top1", "map"})]
+    goal = f"{goals[0].value} {METRIC_NAMES[goals[0].metric]}" if goals else "unknown"
+    verdicts = [to_published(row.mean("score"), goals[0].value)] if row.runs and goals else []
+    verdicts += [verdict(pair)] if pair else []
     return {
-        "link": _link(experiment, folder),
-        "published": goal or "unknown",
+        "link": f"[{plain_cell(experiment.name)}]({experiment.name}.yaml)",
+        "label": experiment.label,
+        "published": goal,
         "row": row,
-        "measured_on": f"{devices}, {row.first.precision}, {_commits(runs)}" if runs else "",
         "verdict": "; ".join(verdicts),
     }
 
@@ -374,27 +328,15 @@ def to_published(score: float, published: str) -> str:
     return f"{distance} points {side} the published {published}"
 
 
-def _link(experiment: Experiment, folder: str) -> str:
-    """Link to the YAML, and name its folder if that is another one."""
-    where = "" if experiment.folder == folder else f" ({experiment.folder})"
-    return f"[{plain_cell(experiment.label)}]({experiment.name}.yaml){where}"
-
-
-def _commits(runs: Iterable[Run]) -> str:
-    """Name the commit of the runs. If there are several, name each with its seeds."""
-    commits = [(run.short_commit, run.seed) for run in runs]
-    if len({commit for commit, _ in commits}) == 1:
-        return commits[0][0]
-    return with_seeds(commits)
-
-
 def _left_out(page: Page) -> Iterator[str]:
-    """List the stored runs that no table shows, with the reason."""
+    """List the stored runs that are neither on this page nor on that of a study, with the reason."""
     yield from (
         f"- {name}: its YAML is gone." for name in page.runs if name not in page.experiments
     )
+    shown = {row.name for row in page.rows}
     for run in page.others:
-        what = f"{run.steps:,} steps and {run.train_flops:.4g} FLOPs"
-        where = f"{run.experiment}, seed {run.seed}, on {run.device}, {run.short_commit}"
-        why = "A newer run of the row has another recipe, precision or number of videos."
-        yield f"- {where}: {what}. {why}"
+        if run.experiment in shown:
+            what = f"{run.steps:,} steps and {run.train_flops:.4g} FLOPs"
+            where = f"{run.experiment}, seed {run.seed}, on {run.device}, {run.short_commit}"
+            why = "A newer run of the row has another recipe, precision or number of videos."
+            yield f"- {where}: {what}. {why}"

@@ -206,13 +206,17 @@ def verdict(pair: Pair) -> str:
     gain = "no difference seen" if points == "0.00" else f"{verb} {points} points{doubt}"
     # Without seconds that can be compared, FLOPs are the cost.
     if speed_up is None:
-        cost = _times(flop_saving.mean, "fewer FLOPs", "more FLOPs", "as many FLOPs")
+        cost = flops_text(flop_saving)
     else:
         doubt = f", which may be chance ({times_text(speed_up)})" if speed_up.holds(1.0) else ""
         seeds = timed_seeds(pair)
         words = (f"faster{doubt}{seeds}", f"slower{doubt}{seeds}", f"as fast{seeds}")
         cost = _times(speed_up.mean, *words)
     return f"{gain}, {cost}{'; one seed' if len(pair.runs) == 1 else ''}"
+
+
+def flops_text(saving: Estimate) -> str:
+    return _times(saving.mean, "fewer FLOPs", "more FLOPs", "as many FLOPs")
 
 
 def _times(ratio: float, above: str, below: str, same: str) -> str:
@@ -240,7 +244,6 @@ FILTERS: Mapping[str, Callable[..., str]] = {
     "counted": counted,
     # Below the heading "seeds": "seed 0", or "0, 1, 2".
     "seeds": lambda seeds: seeds_text(seeds).removeprefix("seeds "),
-    "timed_seeds": timed_seeds,
     "mean": mean_text,
     "deviation": deviation_text,
     "half_width": half_width_text,
@@ -255,6 +258,7 @@ FILTERS: Mapping[str, Callable[..., str]] = {
     "verdict": verdict,
     "judge": judge_margin,
     "number": number_text,
+    "flops": flops_text,
 }
 """How the templates write a value: ``{{ pair.difference | points }}``."""
 

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -387,6 +387,7 @@ def gather_runs(study: Study, run_dirs: RunDirs) -> StudyRuns:
     others: list[Run] = []
     refused: dict[Path, Sequence[str]] = {}
     rows = {name: Row(name) for name in study.yamls}
+    read = cache(read_stored)
     for name, path in study.yamls.items():
         # The YAML of a shorter baseline is written when its row has been measured.
         if not path.exists():
@@ -396,7 +397,7 @@ def gather_runs(study: Study, run_dirs: RunDirs) -> StudyRuns:
         candidates: list[Run] = []
         # A row of another folder may be stored there, by a study of that folder, and here.
         for place in dict.fromkeys((path.parent, study.folder)):
-            stored = read_stored(RunsDir(place).stored_jsonl).row(name).runs.values()
+            stored = read(RunsDir(place).stored_jsonl).row(name).runs.values()
             others += [run for run in stored if run.recipe != recipe]
             candidates += [run for run in stored if run.recipe == recipe and run.seed in seeds]
         for seed in seeds:

@@ -31,69 +31,63 @@ def three_seeds(name, *tops, **changes):
     return [result(name, seed, top1, **changes) for seed, top1 in enumerate(tops)]
 
 
-def test_a_table_of_rows(page):
+def test_rows_without_a_study(page):
     text = page(
         YAMLS,
         *three_seeds("quickstart/baseline", 97.75, 98.0, 98.25, train_seconds=200.0),
         *three_seeds("quickstart/long_short", 97.0, 97.0, 96.25, train_flops=2.5e13),
         result("quickstart/coarse", 0, 48.25),
+        published="quickstart/baseline,top1,97.5,A zoo,a note\nquickstart/short,top5,92.7,A zoo,\n",
     )
-    results, against = tables(text, "## quickstart")
-    assert [[*line.values()][1:] for line in results] == [
-        ["unknown", "98.00 ± 0.25", "0, 1, 2", "Test CPU, fp32, ccccccc", "baseline"],
-        ["unknown", "not run", "", "", ""],
+    (rows,) = tables(text, "## Rows without a study")
+    assert [[*line.values()] for line in rows] == [
         [
-            *("unknown", "96.75 ± 0.43", "0, 1, 2", "Test CPU, fp32, ccccccc"),
+            *("[quickstart/baseline](quickstart/baseline.yaml)", "baseline", "97.5 top-1"),
+            *("98.00 ± 0.25", "0, 1, 2", "0.50 points above the published 97.5"),
+        ],
+        ["[quickstart/short](quickstart/short.yaml)", "short", "unknown", "not run", "", ""],
+        [
+            *("[quickstart/long_short](quickstart/long_short.yaml)", "long+short", "unknown"),
+            *("96.75 ± 0.43", "0, 1, 2"),
             "loses 1.25 points, which may be chance (−2.89 to +0.39), 2.00× faster",
         ],
         [
-            *("unknown", "48.25", "seed 0", "Test CPU, fp32, ccccccc"),
-            "control; loses 49.50 points, 2.00× faster; one seed",
+            *("[quickstart/coarse](quickstart/coarse.yaml)", "coarsest shape alone", "unknown"),
+            *("48.25", "seed 0", "loses 49.50 points, 2.00× faster; one seed"),
         ],
     ]
-    assert results[2]["row"] == "[long+short](quickstart/long_short.yaml)"
-    # Differences −0.75, −1, −2: mean −1.25, deviation 0.661, half a width of 4.303 × 0.382 = 1.64.
-    assert [[*line.values()][1:] for line in against] == [
-        ["0, 1, 2", "−1.25", "−2.89 to +0.39", "2.00×", "2.00× to 2.00×", "4.00×"],
-        ["seed 0", "−49.50", "needs two seeds", "2.00×", "needs two seeds", "1.00×"],
-    ]
-    ((found,),) = tables(text, "# Experiments")
-    assert (found["rows"], found["with results"]) == ("4", "3")
-
-
-def test_a_table_that_was_not_run_is_short(page):
-    published = "main/long_short,top1,76.6,A zoo,a note\nmain/long_short,top5,92.7,A zoo,\n"
-    yamls = {"main/baseline": OVER_BASE, "main/long_short": OVER_BASE + "A: 1\n"}
-    text = page(yamls, published=published)
-    (table,) = tables(text, "## main")
-    assert [[*line.values()][1:] for line in table] == [["unknown", "not run"], ["76.6", "not run"]]
     (sources,) = tables(text, "## Published numbers")
     assert [[*line.values()][1:] for line in sources] == [
-        ["top-1", "76.6", "A zoo", "a note"],
+        ["top-1", "97.5", "A zoo", "a note"],
         ["top-5", "92.7", "A zoo", ""],
     ]
-    (index,) = tables(text, "# Experiments")
-    assert [*index[0].values()] == ["[main](#main)", "2", "not run", ""]
+    assert "## Studies" not in text
 
 
-def test_an_ablation_stands_below_what_it_changes(page):
-    yamls = {**YAMLS, "ablations/no_x": "_BASE_: ../quickstart/long_short.yaml\nB: 1\n"}
+def test_a_study_has_one_line_and_its_rows_none(page, tmp_path):
+    for name, rows in (("done", "baseline, long"), ("planned", "baseline")):
+        folder = tmp_path / "experiments" / name
+        folder.mkdir(parents=True)
+        (folder / "study.yaml").write_text(f"rows: [{rows}]\nseeds: 2\nmargin: 1.5\n")
+    (tmp_path / "experiments/done/prose.md").write_text("# Two rows\n")
+    (tmp_path / "experiments/done/README.md").touch()
+    names = ("done/baseline", "done/long", "planned/baseline", "planned/beside")
     text = page(
-        yamls,
-        result("quickstart/baseline", 0, 98.0),
-        result("quickstart/long_short", 0, 97.0),
-        result("ablations/no_x", 0, 95.0),
+        dict.fromkeys(names, OVER_BASE),
+        *(result("done/baseline", seed, 90.0 + seed) for seed in range(3)),
+        *(result("done/long", seed, 90.0 + 1.1 * seed, train_flops=5e13) for seed in range(3)),
     )
-    results, _, changed = tables(text, "## ablations")
-    assert [line["row"] for line in results] == [
-        "[baseline](quickstart/baseline.yaml) (quickstart)",
-        "[long+short](quickstart/long_short.yaml) (quickstart)",
-        "[no_x](ablations/no_x.yaml)",
+    (studies,) = tables(text, "## Studies")
+    # Seed 2 is not of the study. The differences are 0 and 0.1: mean 0.05, half a width of 12.706 × 0.05.
+    assert [[*line.values()] for line in studies] == [
+        [
+            *("[Two rows](done/README.md) (done)", "4 of 4", "1.5"),
+            *("+0.05 (−0.59 to +0.69), 2.00× fewer FLOPs: **holds**", ""),
+        ],
+        ["[planned](planned/study.yaml)", "0 of 2", "1.5", "", ""],
     ]
-    assert results[2]["verdict"] == "loses 3.00 points, as fast; one seed"
-    (line,) = changed
-    assert line["changes"] == "[long+short](quickstart/long_short.yaml) (quickstart)"
-    assert (line["points"], line["verdict"]) == ("−2.00", "loses 2.00 points, as fast; one seed")
+    (rows,) = tables(text, "## Rows without a study")
+    assert [line["row"] for line in rows] == ["[planned/beside](planned/beside.yaml)"]
 
 
 def test_results_that_do_not_count_are_told(page):

@@ -1,4 +1,4 @@
-"""Rows, their parents and their baselines; published numbers; which results count."""
+"""Rows and their baselines; published numbers; which results count."""
 
 from dataclasses import replace
 
@@ -55,8 +55,6 @@ def test_the_baseline_of_a_row(rows):
     assert baseline_of(found, "m/i3d_baseline") is None
     # A row without one beside it has that of its base file.
     assert baseline_of(found, "ablations/no_x") == "main/baseline"
-    assert found.parent(found.experiments["ablations/no_x"]).name == "main/long"
-    assert found.parent(found.experiments["main/long"]) is None
     # The one that was made for a row comes first.
     assert baseline_of(found, "y/cosine") == "y/baseline_cosine"
     assert baseline_of(found, "y/baseline_cosine") == "x/baseline"
@@ -74,7 +72,7 @@ def test_baselines_come_first_and_numbers_are_in_order(rows):
     no_rows = {"base/small": "A: 1\n", "own_data/mine": OVER_BASE}
     found = rows(**no_rows, **{f"t/{name}": OVER_BASE + "A: 1\n" for name in names})
     assert {*found.experiments} == {f"t/{name}" for name in names}
-    assert [row.file for row in found.table("t")] == [
+    assert [row.file for row in found.rows] == [
         *("a_baseline", "baseline", "short", "long_short", "0.0025", "0.01", "8x", "16x"),
         *("coarse", "z_baseline", "z_long"),
     ]

@@ -111,7 +111,7 @@ def test_rows_are_interleaved_and_everything_is_written(study, runs, folder, cap
     assert re.search(
         r"long +2 +\+0\.00 +\+0\.00 to \+0\.00 +2\.50× +1\.00× +open", capsys.readouterr().out
     )
-    assert "[group/README.md](group/README.md)" in (folder.parent / "README.md").read_text()
+    assert "(group/README.md) | 6 of 6 |" in (folder.parent / "README.md").read_text()
     for options in ((), ("--only-page",)):  # there is nothing left to do
         assert study(*options) == 0
     assert len(runs.started) == 7
