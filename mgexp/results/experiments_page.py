@@ -1,4 +1,4 @@
-"""Write experiments/README.md: a line for each study, and one for each row that no study trains."""
+"""Write experiments/README.md: a line for each study, and one for each other row that has a score."""
 
 from __future__ import annotations
 
@@ -6,54 +6,28 @@ import csv
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+from mgexp.config.keys import MultigridKeys
+from mgexp.config.load import load_config
 from mgexp.config.study import STUDY_YAML, Study, read_study
-from mgexp.config.values import BASE_KEY, parse_yaml
-from mgexp.errors import InputError, raise_problems
-from mgexp.results.comparison import BASELINE, Pair, Row, row_order
-from mgexp.results.render import plain_cell, render_page, split_prose, verdict
+from mgexp.errors import raise_problems
+from mgexp.results.comparison import Pair, Row, row_order
+from mgexp.results.render import render_page, split_prose
 from mgexp.results.runs import Run
 from mgexp.results.store import WITHOUT_TABLE, stored_runs
 from mgexp.run.files import atomic_write_text, understanding
 from mgexp.run.folder import METRIC_NAMES, ExperimentsDir, RunsDir
 
-NO_CHANGE = {BASE_KEY, "ROW", "EXPECTED"}
-"""Keys that do not change the recipe. A YAML with only these keys is its base under another name."""
-FIRST = ("main", "models", "pretraining", "one_gpu", "datasets", "ablations", "tsm", "large_batch")
-LAST = ("beyond", "quickstart")
-"""Folders of experiments/ in the order of the page. Other folders come between FIRST and LAST."""
+FIRST = ("quickstart", "main", "models", "pretraining", "one_gpu", "datasets")
+"""The first folders of experiments/ in the order of the page. Other folders come after them by name."""
+SHOWN = ("long", "long_short")
+"""The rows of a study whose claims its line shows."""
 
 
 # --- the YAMLs
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """A YAML that is a row. `name` is its path below experiments/ without .yaml, such as quickstart/baseline.
-
-    `label` is its ROW key, or else the name of its file. `base` is the name of the YAML in its `_BASE_` key, or
-    "". `is_plain` says that the YAML changes nothing of its base.
-    """
-
-    name: str
-    label: str
-    base: str
-    is_plain: bool
-
-    @property
-    def folder(self) -> str:
-        return self.name.rpartition("/")[0]
-
-    @property
-    def file(self) -> str:
-        return self.name.rpartition("/")[2]
-
-    @property
-    def is_baseline(self) -> bool:
-        """Whether other rows are compared with this one, and it is compared with none."""
-        return self.is_plain or self.file.endswith(BASELINE)
 
 
 def _natural(name: str) -> tuple[tuple[float, str], ...]:
@@ -62,42 +36,14 @@ def _natural(name: str) -> tuple[tuple[float, str], ...]:
     return tuple((float(number), "") if number else (float("inf"), text) for number, text in parts)
 
 
-def read_experiments(root: Path) -> dict[str, Experiment]:
-    """Read every YAML below `root` that is a row, by name. Raises InputError if one is not a plain YAML."""
-    rows = {}
-    for path in sorted(root.rglob("*.yaml")):
-        is_in_table = path.relative_to(root).parts[0] not in WITHOUT_TABLE
-        if is_in_table and path.name != STUDY_YAML:
-            row = _read_row(path, root)
-            rows[row.name] = row
-    return rows
+def row_names(root: Path) -> set[str]:
+    """List the rows below `root`: paths of YAMLs without the ending, such as quickstart/baseline."""
+    paths = (path.relative_to(root) for path in root.rglob("*.yaml") if path.name != STUDY_YAML)
+    return {_name(path) for path in paths if path.parts[0] not in WITHOUT_TABLE}
 
 
-def _read_row(path: Path, root: Path) -> Experiment:
-    with understanding(path):
-        try:
-            tree = parse_yaml(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise InputError([f"{path} is not a YAML file: {error}"]) from error
-    values = tree if isinstance(tree, dict) else {}
-    name = _name(path, root)
-    # A YAML may have several bases. The first is the one that it changes.
-    base = values.get(BASE_KEY, [])
-    bases = [base] if isinstance(base, str) else base
-    return Experiment(
-        name=name,
-        label=str(values.get("ROW") or path.stem),
-        base=_name(path.parent / bases[0], root) if bases else "",
-        is_plain=BASE_KEY in values and not values.keys() - NO_CHANGE,
-    )
-
-
-def _name(path: Path, root: Path) -> str:
-    """Return the path of a YAML below ``root`` without .yaml. "" if it lies elsewhere."""
-    path, root = path.resolve(), root.resolve()
-    if not path.is_relative_to(root):
-        return ""
-    return path.relative_to(root).as_posix().removesuffix(".yaml")
+def _name(path: Path) -> str:
+    return path.as_posix().removesuffix(".yaml")
 
 
 # --- published.csv
@@ -168,92 +114,49 @@ def _test_list(run: Run) -> str:
 
 @dataclass(frozen=True)
 class Page:
-    """What the page shows. `root` is the folder experiments/, with its studies, and all rows and runs by name.
+    """What the page shows: the studies in `root`, and the other rows by name with their runs and published scores.
 
     ``others`` are stored runs that do not count.
     """
 
     root: Path
-    experiments: Mapping[str, Experiment]
-    published: tuple[Published, ...] = ()
-    runs: Mapping[str, Row] = field(default_factory=dict)
-    others: tuple[Run, ...] = ()
-    studies: tuple[Study, ...] = ()
+    names: set[str]
+    published: tuple[Published, ...]
+    runs: Mapping[str, Row]
+    others: tuple[Run, ...]
+    studies: tuple[Study, ...]
 
     @property
-    def rows(self) -> list[Experiment]:
-        """The rows that no study trains, in the order of the page. As in the paper, each baseline comes first."""
-        of_studies = (yaml for study in self.studies for yaml in study.yamls.values())
-        in_studies = {_name(yaml, self.root) for yaml in of_studies}
+    def rows(self) -> list[str]:
+        """The rows that no study trains, in the order of the page."""
+        of_studies = {self.name(yaml) for study in self.studies for yaml in study.yamls.values()}
+        return sorted(self.names - of_studies, key=_place)
 
-        def order(row: Experiment) -> tuple[object, ...]:
-            baseline = self.baseline(row)
-            first = baseline if baseline and baseline.folder == row.folder else row
-            group = () if baseline and baseline != first else _natural(first.file)
-            name = baseline is not None, row_order(row.file)[0], _natural(row.file)
-            return *_place(row.folder), group, *name
-
-        return sorted(
-            (row for name, row in self.experiments.items() if name not in in_studies), key=order
-        )
-
-    def baseline(self, row: Experiment) -> Experiment | None:
-        """Find the row to compare ``row`` with. Return None if there is none, as for a baseline.
-
-        It is the first of these that exists: the row baseline_<name of the row> in the same folder; a row called
-        <prefix>baseline in the same folder, where the name of the row begins with <prefix> (the longest prefix
-        wins); a row in any folder that changes nothing of the base file.
-        """
-        if row.is_baseline:
-            return None
-        rows = self.experiments.values()
-        beside = [other for other in rows if other.folder == row.folder and other != row]
-        own = [other for other in beside if other.file == f"{BASELINE}_{row.file}"]
-        prefixed = [
-            other
-            for other in beside
-            if other.file.endswith(BASELINE) and row.file.startswith(other.file[: -len(BASELINE)])
-        ]
-        # In a folder with baseline and imagenet_baseline, the row imagenet_long belongs to the second.
-        prefixed.sort(key=lambda other: -len(other.file))
-        # Follow the `_BASE_` keys to the last file. A file that is its own base ends there too.
-        seen, base_file = {row.name}, row.base
-        while base_file in self.experiments and base_file not in seen:
-            seen.add(base_file)
-            base_file = self.experiments[base_file].base
-        plain = [other for other in rows if other.is_plain and other.base == base_file]
-        plain.sort(
-            key=lambda other: (other.folder != row.folder, other.file != BASELINE, other.name)
-        )
-        return next(iter([*own, *prefixed, *plain]), None)
+    def name(self, yaml: Path) -> str:
+        return _name(yaml.relative_to(self.root))
 
     def row(self, name: str) -> Row:
-        """Return the runs of an experiment that count, or an empty Row."""
+        """Return the runs of a row that count, or an empty Row."""
         return self.runs.get(name, Row(name))
 
-    def against_baseline(self, row: Experiment) -> Pair | None:
-        """Pair a row with its baseline. Return None without one, or if the row was not run."""
-        own, base = self.row(row.name), self.baseline(row)
-        return Pair(own, self.row(base.name)) if base and own.runs else None
 
-
-def _place(folder: str) -> tuple[object, ...]:
-    """Make a sort key: the folders FIRST, others by name, then the folders LAST."""
-    top = folder.split("/", maxsplit=1)[0]
-    if top in LAST:
-        return 2, LAST.index(top), _natural(folder)
-    return *((0, FIRST.index(top)) if top in FIRST else (1, 0)), _natural(folder)
+def _place(name: str) -> tuple[object, ...]:
+    """Make a sort key for rows and folders: the folders FIRST, then others by name, each with baselines first."""
+    folder, _, row = name.rpartition("/")
+    top = name.split("/", maxsplit=1)[0]
+    place = FIRST.index(top) if top in FIRST else len(FIRST)
+    return place, _natural(folder), row_order(row)[0], _natural(row)
 
 
 def read_page(experiments: ExperimentsDir) -> Page:
     """Read all files. Raises InputError if one cannot be understood or names a row that does not exist."""
     root, published_csv = experiments.root, experiments.published_csv
-    rows, published = read_experiments(root), read_published(published_csv)
-    unknown = [line.experiment for line in published if line.experiment not in rows]
+    names, published = row_names(root), read_published(published_csv)
+    unknown = [line.experiment for line in published if line.experiment not in names]
     raise_problems([f"{published_csv}: {name}.yaml is not a row" for name in unknown])
     folders = sorted(path.parent for path in root.rglob(STUDY_YAML))
     studies = tuple(map(read_study, folders))
-    return Page(root, rows, published, *count_results(stored_runs(root)), studies)
+    return Page(root, names, published, *count_results(stored_runs(root)), studies)
 
 
 # --- the text
@@ -268,25 +171,24 @@ def render_experiments(experiments: ExperimentsDir) -> str:
     """Write the page as Markdown."""
     page = read_page(experiments)
     studies = [_study(page, study) for study in page.studies]
+    rows = [_row(page, row) for row in page.rows]
     return render_page(
         "experiments.md.j2",
         # Studies that were run come first.
-        studies=sorted(studies, key=lambda study: study["num_runs"] == 0),
-        rows=[_row(page, row) for row in page.rows],
-        published=page.published,
-        metric_names=METRIC_NAMES,
+        studies=sorted(studies, key=lambda each: (each["num_runs"] == 0, _place(each["folder"]))),
+        rows=[row for row in rows if row["published"] or row["row"].runs],
         left_out=[*_left_out(page)],
     )
 
 
-def _study(page: Page, study: Study) -> dict[str, object]:
+def _study(page: Page, study: Study) -> dict[str, Any]:
     """Collect the line of a study: its title and page, how much of it is done, and its multigrid rows."""
     files = RunsDir(study.folder)
     with understanding(files.prose_md):
         prose = files.prose_md.read_text(encoding="utf-8") if files.prose_md.exists() else ""
     readme = files.readme_md if files.readme_md.exists() else study.folder / STUDY_YAML
     rows = {
-        name: page.row(_name(yaml, page.root)).only(range(study.num_seeds(name)))
+        name: page.row(page.name(yaml)).only(range(study.num_seeds(name)))
         for name, yaml in study.yamls.items()
     }
     pairs = {name: Pair(rows[name], rows[study.base_of(name) or name]) for name in study.names}
@@ -297,43 +199,35 @@ def _study(page: Page, study: Study) -> dict[str, object]:
         "num_runs": sum(len(row.runs) for row in rows.values()),
         "num_tasks": sum(map(study.num_seeds, rows)),
         "margin": study.margin,
-        "claims": [pairs.get(name) for name in ("long", "long_short")],
+        "schedule": " and ".join({_schedule(study.yamls[name]) for name in SHOWN if name in pairs}),
+        "claims": [pairs.get(name) for name in SHOWN],
     }
 
 
-def _row(page: Page, experiment: Experiment) -> dict[str, object]:
-    """Collect the line of a row: its published score, ours, and the difference to its baseline."""
-    row, pair = page.row(experiment.name), page.against_baseline(experiment)
-    published = [each for each in page.published if each.experiment == experiment.name]
-    metrics = {"map" if run.top1 is None else "top1" for run in row.runs.values()}
-    goals = [each for each in published if each.metric in (metrics or {"top1", "map"})]
-    goal = f"{goals[0].value} {METRIC_NAMES[goals[0].metric]}" if goals else "unknown"
-    verdicts = [to_published(row.mean("score"), goals[0].value)] if row.runs and goals else []
-    verdicts += [verdict(pair)] if pair else []
+def _schedule(yaml: Path) -> str:
+    """Say whether a row with a long cycle has the schedule of the paper, or a schedule of its own."""
+    keys, paper = asdict(load_config(yaml).MULTIGRID), asdict(MultigridKeys())
+    other = keys.keys() - {"LONG_CYCLE", "SHORT_CYCLE", "BN_BASE_SIZE"}
+    return "the paper's" if all(keys[key] == paper[key] for key in other) else "its own"
+
+
+def _row(page: Page, name: str) -> dict[str, Any]:
+    """Collect the line of a row: its published scores and ours."""
+    published = [each for each in page.published if each.experiment == name]
     return {
-        "link": f"[{plain_cell(experiment.name)}]({experiment.name}.yaml)",
-        "label": experiment.label,
-        "published": goal,
-        "row": row,
-        "verdict": "; ".join(verdicts),
+        "name": name,
+        "published": ", ".join(f"{each.value} {METRIC_NAMES[each.metric]}" for each in published),
+        "sources": [
+            *dict.fromkeys(text for each in published for text in (each.source, each.note))
+        ],
+        "row": page.row(name),
     }
-
-
-def to_published(score: float, published: str) -> str:
-    """Say how far a score is from a published one: "0.20 points below the published 76.8"."""
-    distance = f"{abs(score - float(published)):.2f}"
-    if distance == "0.00":
-        return f"the published {published}"
-    side = "above" if score > float(published) else "below"
-    return f"{distance} points {side} the published {published}"
 
 
 def _left_out(page: Page) -> Iterator[str]:
     """List the stored runs that are neither on this page nor on that of a study, with the reason."""
-    yield from (
-        f"- {name}: its YAML is gone." for name in page.runs if name not in page.experiments
-    )
-    shown = {row.name for row in page.rows}
+    yield from (f"- {name}: its YAML is gone." for name in page.runs if name not in page.names)
+    shown = page.rows
     for run in page.others:
         if run.experiment in shown:
             what = f"{run.steps:,} steps and {run.train_flops:.4g} FLOPs"

@@ -31,35 +31,26 @@ def three_seeds(name, *tops, **changes):
     return [result(name, seed, top1, **changes) for seed, top1 in enumerate(tops)]
 
 
-def test_rows_without_a_study(page):
+def test_rows_with_a_score(page):
     text = page(
         YAMLS,
         *three_seeds("quickstart/baseline", 97.75, 98.0, 98.25, train_seconds=200.0),
         *three_seeds("quickstart/long_short", 97.0, 97.0, 96.25, train_flops=2.5e13),
         result("quickstart/coarse", 0, 48.25),
-        published="quickstart/baseline,top1,97.5,A zoo,a note\nquickstart/short,top5,92.7,A zoo,\n",
+        published="quickstart/baseline,top1,97.5,A zoo,a note\nquickstart/baseline,top5,99.7,A zoo,\n",
     )
-    (rows,) = tables(text, "## Rows without a study")
+    (rows,) = tables(text, "## Published scores, and ours")
+    # There is no score of quickstart/short.
     assert [[*line.values()] for line in rows] == [
         [
-            *("[quickstart/baseline](quickstart/baseline.yaml)", "baseline", "97.5 top-1"),
-            *("98.00 ± 0.25", "0, 1, 2", "0.50 points above the published 97.5"),
-        ],
-        ["[quickstart/short](quickstart/short.yaml)", "short", "unknown", "not run", "", ""],
-        [
-            *("[quickstart/long_short](quickstart/long_short.yaml)", "long+short", "unknown"),
-            *("96.75 ± 0.43", "0, 1, 2"),
-            "loses 1.25 points, which may be chance (−2.89 to +0.39), 2.00× faster",
+            *("[quickstart/baseline](quickstart/baseline.yaml)", "97.5 top-1, 99.7 top-5"),
+            *("A zoo; a note", "98.00 ± 0.25 (seeds 0, 1, 2)"),
         ],
         [
-            *("[quickstart/coarse](quickstart/coarse.yaml)", "coarsest shape alone", "unknown"),
-            *("48.25", "seed 0", "loses 49.50 points, 2.00× faster; one seed"),
+            *("[quickstart/long_short](quickstart/long_short.yaml)", "unknown", ""),
+            "96.75 ± 0.43 (seeds 0, 1, 2)",
         ],
-    ]
-    (sources,) = tables(text, "## Published numbers")
-    assert [[*line.values()][1:] for line in sources] == [
-        ["top-1", "97.5", "A zoo", "a note"],
-        ["top-5", "92.7", "A zoo", ""],
+        ["[quickstart/coarse](quickstart/coarse.yaml)", "unknown", "", "48.25 (seed 0)"],
     ]
     assert "## Studies" not in text
 
@@ -73,21 +64,33 @@ def test_a_study_has_one_line_and_its_rows_none(page, tmp_path):
     (tmp_path / "experiments/done/README.md").touch()
     names = ("done/baseline", "done/long", "planned/baseline", "planned/beside")
     text = page(
-        dict.fromkeys(names, OVER_BASE),
+        {**dict.fromkeys(names, OVER_BASE), "base/small": "MULTIGRID:\n  LONG_CYCLE: True\n"},
         *(result("done/baseline", seed, 90.0 + seed) for seed in range(3)),
         *(result("done/long", seed, 90.0 + 1.1 * seed, train_flops=5e13) for seed in range(3)),
+        result("planned/beside", 0, 80.0),
     )
     (studies,) = tables(text, "## Studies")
     # Seed 2 is not of the study. The differences are 0 and 0.1: mean 0.05, half a width of 12.706 × 0.05.
     assert [[*line.values()] for line in studies] == [
         [
-            *("[Two rows](done/README.md) (done)", "4 of 4", "1.5"),
+            *("[Two rows](done/README.md) (done)", "4 of 4", "1.5", "the paper's"),
             *("+0.05 (−0.59 to +0.69), 2.00× fewer FLOPs: **holds**", ""),
         ],
-        ["[planned](planned/study.yaml)", "0 of 2", "1.5", "", ""],
+        ["[planned](planned/study.yaml)", "0 of 2", "1.5", "", "", ""],
     ]
-    (rows,) = tables(text, "## Rows without a study")
+    (rows,) = tables(text, "## Published scores, and ours")
     assert [line["row"] for line in rows] == ["[planned/beside](planned/beside.yaml)"]
+
+
+@pytest.mark.parametrize(("key", "said"), [("EPOCH_FACTOR: 1.0", "its own"), ("", "the paper's")])
+def test_the_schedule_of_a_study(key, said, page, tmp_path):
+    (tmp_path / "experiments/s").mkdir(parents=True)
+    study = tmp_path / "experiments/s/study.yaml"
+    study.write_text("rows: [baseline, long_short]\nseeds: 2\nmargin: 1.5\n")
+    text = page(
+        {"s/baseline": "ROW: b\n", "s/long_short": f"MULTIGRID:\n  SHORT_CYCLE: True\n  {key}\n"}
+    )
+    assert tables(text, "## Studies")[0][0]["schedule"] == said
 
 
 def test_results_that_do_not_count_are_told(page):

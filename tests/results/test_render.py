@@ -7,7 +7,6 @@ import pytest
 from fake_experiments import result
 
 from mgexp.results.comparison import Estimate, Pair, Row, estimate_ratio
-from mgexp.results.experiments_page import to_published
 from mgexp.results.render import (
     deviation_text,
     interval_text,
@@ -62,12 +61,6 @@ def test_a_speed_up_that_varies_may_be_chance():
     # The mean is √1.6. The error of the logarithms is 0.45815, half a width 5.8212, and e^6.0562 = 426.75.
     said = "no difference seen, 1.26× faster, which may be chance (0.00× to 426.75×)"
     assert verdict(one) == said
-
-
-def test_the_distance_to_a_published_number():
-    assert "0.20 points below" in to_published(76.6, "76.8")
-    assert "0.20 points above" in to_published(77.0, "76.8")
-    assert "points" not in to_published(76.8, "76.8")
 
 
 def test_an_interval_of_a_difference_ends_at_100_points():

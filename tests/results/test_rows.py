@@ -1,4 +1,4 @@
-"""Rows and their baselines; published numbers; which results count."""
+"""The order of rows; published numbers; which results count."""
 
 from dataclasses import replace
 
@@ -6,81 +6,23 @@ import pytest
 from fake_experiments import GPU, experiments_with, result
 
 from mgexp.errors import InputError
-from mgexp.results.experiments_page import (
-    Page,
-    Published,
-    count_results,
-    read_experiments,
-    read_page,
-    read_published,
-)
+from mgexp.results.comparison import Pair
+from mgexp.results.experiments_page import Published, count_results, read_page, read_published
 from mgexp.results.runs import VideoScores
 
 OVER_BASE = "_BASE_: ../base/small.yaml\n"
 
 
-@pytest.fixture
-def rows(tmp_path):
-    """Read a tree of YAMLs."""
-    root = tmp_path / "experiments"
-    return lambda **yamls: Page(root, read_experiments(experiments_with(root, yamls).root))
-
-
-def baseline_of(page, name):
-    found = page.baseline(page.experiments[name])
-    return found and found.name
-
-
-def over(base, text=""):
-    return f"_BASE_: ../base/{base}.yaml\n{text}\n"
-
-
-def test_the_baseline_of_a_row(rows):
-    names = ("baseline", "i3d_baseline", "i3d_long", "long", "i3d_nl_baseline", "i3d_nl_long")
-    found = rows(
-        **{f"m/{name}": over("m", "A: 1") for name in names},
-        **{"main/baseline": over("main", "ROW: baseline"), "main/long": over("main", "A: 1")},
-        **{"other/baseline": over("other"), "ablations/no_x": "_BASE_: ../main/long.yaml\nB: 1\n"},
-        **{"x/baseline": over("x"), "y/cosine": over("x", "A: 1")},
-        **{"y/baseline_cosine": "_BASE_: ../x/baseline.yaml\nB: 1\n"},
-        **{"first/baseline": over("large"), "large/sgd_1x": over("large", "ROW: SGD")},
-        **{"large/sgd_8x": "_BASE_: sgd_1x.yaml\nA: 1\n"},
-        **{"n/over_another_base": over("n", "A: 1"), "n/over_nothing": "A: 1\n"},
-        **{"n/over_itself": "_BASE_: over_itself.yaml\nA: 1\n", "p/plain": over("p")},
-    )
-    # Beside a row, it is the one with the longest common beginning.
-    assert baseline_of(found, "m/i3d_long") == "m/i3d_baseline"
-    assert baseline_of(found, "m/i3d_nl_long") == "m/i3d_nl_baseline"
-    assert baseline_of(found, "m/long") == "m/baseline"
-    assert baseline_of(found, "m/i3d_baseline") is None
-    # A row without one beside it has that of its base file.
-    assert baseline_of(found, "ablations/no_x") == "main/baseline"
-    # The one that was made for a row comes first.
-    assert baseline_of(found, "y/cosine") == "y/baseline_cosine"
-    assert baseline_of(found, "y/baseline_cosine") == "x/baseline"
-    # A plain row beside comes before one elsewhere.
-    assert baseline_of(found, "large/sgd_8x") == "large/sgd_1x"
-    for name in ("n/over_another_base", "n/over_nothing", "n/over_itself", "p/plain"):
-        assert baseline_of(found, name) is None
-
-
-def test_baselines_come_first_and_numbers_are_in_order(rows):
-    names = (
-        *("z_baseline", "a_baseline", "long_short", "short", "baseline", "z_long", "coarse"),
-        *("8x", "16x", "0.01", "0.0025"),
-    )
+def test_baselines_come_first_and_numbers_are_in_order(tmp_path):
+    names = ("long_short", "short", "baseline", "coarse", "8x", "16x", "0.01", "0.0025")
     no_rows = {"base/small": "A: 1\n", "own_data/mine": OVER_BASE}
-    found = rows(**no_rows, **{f"t/{name}": OVER_BASE + "A: 1\n" for name in names})
-    assert {*found.experiments} == {f"t/{name}" for name in names}
-    assert [row.file for row in found.rows] == [
-        *("a_baseline", "baseline", "short", "long_short", "0.0025", "0.01", "8x", "16x"),
-        *("coarse", "z_baseline", "z_long"),
+    of_study = {"s/baseline": "A: 1\n", "s/study": "rows: [baseline]\nseeds: 1\nmargin: 1\n"}
+    rows = {f"t/{name}": OVER_BASE for name in names}
+    page = read_page(experiments_with(tmp_path, {**no_rows, **of_study, **rows}))
+    assert page.rows == [
+        *("t/baseline", "t/short", "t/long_short", "t/0.0025", "t/0.01", "t/8x", "t/16x"),
+        "t/coarse",
     ]
-
-
-def test_a_file_that_is_no_yaml_is_bad_input(rows):
-    with pytest.raises(InputError, match=r"x\.yaml is not a YAML file"):
-        rows(**{"main/x": "A: [1\n"})
 
 
 # --- published.csv
@@ -116,7 +58,7 @@ def test_every_problem_is_told(table):
         read_published(table(HEADER + "y,map,1.5,a zoo,column, standard\n"))
 
 
-@pytest.mark.parametrize("name", ["published.csv", "a/baseline.yaml"])
+@pytest.mark.parametrize("name", ["published.csv", "a/study.yaml"])
 def test_a_file_in_another_encoding_is_named(name, tmp_path):
     experiments = experiments_with(tmp_path, {"a/baseline": "ROW: x\n"})
     (tmp_path / name).write_bytes("# Étude\n".encode("cp1252"))
@@ -156,6 +98,6 @@ def test_the_seconds_of_busy_and_early_runs_and_of_other_threads_are_not_compare
         "rows: [baseline, long]\nseeds: 3\nmargin: 1.0\nseconds_since: 2026-11-21T12:00+00:00\n"
     )
     page = read_page(experiments)
-    pair = page.against_baseline(page.experiments["a/long"])
+    pair = Pair(page.row("a/long"), page.row("a/baseline"))
     assert pair.seeds == (0, 1, 2, 3)
     assert pair.timed_alike.seeds == (1,)

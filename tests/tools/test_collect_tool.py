@@ -48,7 +48,7 @@ def test_runs_are_collected_and_reported(collect, runs, tmp_path):
     assert (tmp_path / "experiments" / "results.csv").read_text().count("\n") == 2
     assert (runs / "report.html").exists()
     tables = (tmp_path / "experiments" / "README.md").read_text()
-    assert "| baseline | unknown | 90.00 | seed 1 |" in tables
+    assert "(quickstart/baseline.yaml) | unknown |  | 90.00 (seed 1) |" in tables
 
 
 def test_a_run_with_other_values_is_refused_with_both(collect, runs, tmp_path):
