@@ -16,7 +16,6 @@ from torch import nn
 
 from mgexp.config.load import config_of
 from mgexp.models.build import build_model
-from mgexp.models.layers import no_jit_warning
 from mgexp.multigrid import ShapeCheck, check_shapes
 from mgexp.options import ToolParser
 
@@ -34,8 +33,7 @@ def torchvision(name: str) -> nn.Module:
 
 def x3d() -> nn.Module:
     """Make pytorchvideo's X3D-S for clips of 16 frames of 224 pixels."""
-    with no_jit_warning():
-        from pytorchvideo.models.x3d import create_x3d
+    from pytorchvideo.models.x3d import create_x3d
 
     made: nn.Module = create_x3d(input_clip_length=16, input_crop_size=224)
     return made

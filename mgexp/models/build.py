@@ -15,7 +15,7 @@ from mgexp.config.keys import Config
 from mgexp.errors import InputError, first_line
 from mgexp.models.detector import detector
 from mgexp.models.forms import FORMS, take_forms
-from mgexp.models.layers import CheckpointedBlocks, drop_by_clip, freeze, no_jit_warning
+from mgexp.models.layers import CheckpointedBlocks, drop_by_clip, freeze
 from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet, slowfast
 from mgexp.models.vit import VideoTransformer, init_transformer
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, group_batchnorm, grouped_layers
@@ -209,8 +209,8 @@ def build_x3d(cfg: Config) -> nn.Module:
     Its head takes the mean over whatever frames and pixels there are. XS, S and M are one network,
     X3D.WIDTH_FACTOR 2 and DEPTH_FACTOR 2.2, and differ in their clips. L has the depth factor 5.
     """
-    with no_jit_warning():
-        from pytorchvideo.models.x3d import create_x3d
+    from pytorchvideo.models.x3d import create_x3d
+
     model: Any = create_x3d(
         model_num_class=cfg.MODEL.NUM_CLASSES,
         width_factor=cfg.X3D.WIDTH_FACTOR,

@@ -15,7 +15,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from mgexp.errors import InputError, first_line
 from mgexp.models.forms import drop_forms
-from mgexp.models.layers import no_jit_warning
 from mgexp.multigrid.schedule import Schedule
 from mgexp.run.log import LOGGER
 
@@ -29,8 +28,7 @@ def macs_by_shape(
     model: nn.Module, shapes: Iterable[tuple[int, int]]
 ) -> dict[tuple[int, int], int]:
     """Count the multiply-accumulates of a clip's forward pass, by (frames, crop). Each shape runs once."""
-    with no_jit_warning():
-        from fvcore.nn import FlopCountAnalysis
+    from fvcore.nn import FlopCountAnalysis
 
     # We use a copy in evaluation mode, because a training pass would move the statistics of batch
     # norm.

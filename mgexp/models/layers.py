@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import struct
-import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -18,15 +17,6 @@ from torch.utils.checkpoint import checkpoint
 from mgexp.errors import InputError
 from mgexp.models.names import BLOCK, head_of
 from mgexp.multigrid.batchnorm import grouped_layers, keeping
-
-
-@contextmanager
-def no_jit_warning() -> Iterator[None]:
-    """Suppress a warning of torch while fvcore.nn and pytorchvideo are imported."""
-    # fvcore applies ``torch.jit.script``, which is deprecated, to a loss that we do not use.
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r"`torch\.jit\.script`", category=FutureWarning)
-        yield
 
 
 def freeze(model: nn.Module, num_blocks: int) -> nn.Module:

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mgexp.models.layers import no_jit_warning
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 
 SHARE = 8
@@ -99,8 +98,7 @@ def resnet(
     larger crops is fully convolutional. The network returns logits in training and in evaluation.
     The keys of the state_dict are pytorchvideo's own.
     """
-    with no_jit_warning():
-        from pytorchvideo.models.resnet import create_bottleneck_block, create_resnet
+    from pytorchvideo.models.resnet import create_bottleneck_block, create_resnet
 
     # The shift is inside the residual branch, so the shortcut keeps all channels of each frame. Lin
     # et al. call this the residual shift.
@@ -166,8 +164,7 @@ def insert_nonlocals(
     configurations non-local blocks follow blocks 1 and 3 of res3 and blocks 1, 3 and 5 of res4,
     with a softmax and a pool of (1, 2, 2). Raises ValueError for a place that does not exist.
     """
-    with no_jit_warning():
-        from pytorchvideo.layers.nonlocal_net import create_nonlocal
+    from pytorchvideo.layers.nonlocal_net import create_nonlocal
 
     blocks: Any = model.get_submodule("blocks")
     stages = [name for name, block in blocks.named_children() if hasattr(block, "res_blocks")]
@@ -268,8 +265,7 @@ def slowfast(
     With alpha 4 their fusion spans 7 frames (8x8, 16x8) or 5 (R101), with alpha 8 it spans 5 frames
     (4x16).
     """
-    with no_jit_warning():
-        from pytorchvideo.models.slowfast import create_slowfast
+    from pytorchvideo.models.slowfast import create_slowfast
 
     net = create_slowfast(
         slowfast_channel_reduction_ratio=beta_inv,

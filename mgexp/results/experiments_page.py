@@ -199,7 +199,9 @@ def _study(page: Page, study: Study) -> dict[str, Any]:
         "num_runs": sum(len(row.runs) for row in rows.values()),
         "num_tasks": sum(map(study.num_seeds, rows)),
         "margin": study.margin,
-        "schedule": " and ".join({_schedule(study.yamls[name]) for name in SHOWN if name in pairs}),
+        "schedule": " and ".join(
+            sorted({_schedule(study.yamls[name]) for name in SHOWN if name in pairs})
+        ),
         "claims": [pairs.get(name) for name in SHOWN],
     }
 
