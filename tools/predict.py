@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Print which classes a trained model sees in videos, or which boxes in pictures, and score a labelled list.
+"""Print which classes a trained model sees in videos, or which boxes in images, and score a labelled list.
 
   python tools/predict.py my_videos --run runs/quickstart/long/seed0 --csv classes.csv
   python tools/predict.py --list test.csv --run runs/quickstart/long/seed0
   python tools/predict.py long_video.mp4 --every 2 --run runs/quickstart/long/seed0
   python tools/predict.py --list test.csv --cfg YAML --weights SLOWFAST_8x8_R50.pyth
-  python tools/predict.py my_pictures --run runs/large_det/sgd_4/seed0 --draw drawn
+  python tools/predict.py my_images --run runs/large_det/sgd_4/seed0 --draw drawn
 
 RUN is the folder of a finished run. A video is seen in all views of the full protocol, and its
 probabilities are their mean, or with DATA.ENSEMBLE_METHOD max the largest of each class.
@@ -81,7 +81,7 @@ COLUMNS = ("video", "seconds", "rank", "label", "name", "probability", "error", 
 ``truth`` has the classes of a video of a labelled list, with spaces between."""
 COLOURS = ("red", "yellow", "cyan", "lime", "magenta", "orange", "white", "blue")
 SIDES = ("left", "top", "right", "bottom")
-"""More columns for a detector: the sides of a box as shares of the picture's width and height."""
+"""More columns for a detector: the sides of a box as shares of the image's width and height."""
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -103,7 +103,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--every", type=float, metavar="SECONDS", help=text)
     text = "names of the classes, as DATA.CLASSES takes (default: those of the run)"
     add("--classes", type=Path, help=text)
-    text = "write each picture into DIR with the boxes that a detector finds"
+    text = "write each image into DIR with the boxes that a detector finds"
     add("--draw", type=Path, metavar="DIR", help=text)
     text = f"classes shown (default: {NUM_BEST}, or all if fewer; 1 with --list and --every); of a detector, boxes"
     add("--top", type=int, metavar="N", help=text)
@@ -129,8 +129,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def option_problems(options: argparse.Namespace, num_classes: int, is_detector: bool) -> list[str]:
     """Say what is wrong with the options, but for the videos and the list."""
     videos_only = {"--every": options.every, "--features": options.features}
-    pictures_only = {"--draw": options.draw}
-    refused = videos_only if is_detector else pictures_only
+    images_only = {"--draw": options.draw}
+    refused = videos_only if is_detector else images_only
     problems = [
         *(f"{name}: not with this network" for name, value in refused.items() if value),
         *device_problems(options.device, torch.cuda.device_count()),
@@ -143,16 +143,16 @@ def option_problems(options: argparse.Namespace, num_classes: int, is_detector: 
         problems.append(f"--features {options.features} does not end in .npz")
     most = MAX_DETECTIONS if is_detector else num_classes
     if options.top is not None and not 1 <= options.top <= most:
-        what = "boxes a picture" if is_detector else "classes"
+        what = "boxes an image" if is_detector else "classes"
         problems.append(f"--top {options.top}: the model has {most} {what}; give 1 to that")
     return problems
 
 
-def find_videos(names: Sequence[str], are_pictures: bool) -> tuple[list[str], list[str]]:
+def find_videos(names: Sequence[str], are_images: bool) -> tuple[list[str], list[str]]:
     """Return the videos that ``names`` stand for, and the files of folders that do not end like a video.
 
     A file is taken as it is, and a folder is searched with all below. A folder of numbered images without videos
-    is one video, unless ``are_pictures``: then each image is one. Hidden files are left out, and links to folders
+    is one video, unless ``are_images``: then each image is one. Hidden files are left out, and links to folders
     are not followed.
     """
     videos: list[str] = []
@@ -164,13 +164,13 @@ def find_videos(names: Sequence[str], are_pictures: bool) -> tuple[list[str], li
         for folder, folders, files in os.walk(name):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             paths = [Path(folder, file) for file in sorted(files) if not file.startswith(".")]
-            if not are_pictures and is_frame_folder(folder, paths):
+            if not are_images and is_frame_folder(folder, paths):
                 videos.append(folder)
                 skipped += [str(path) for path in paths if not is_image(path.name)]
             else:
                 for path in paths:
                     is_video = path.suffix.lower() in ENDINGS
-                    is_wanted = is_image(path.name) if are_pictures else is_video
+                    is_wanted = is_image(path.name) if are_images else is_video
                     (videos if is_wanted else skipped).append(str(path))
     return list(dict.fromkeys(videos)), list(dict.fromkeys(skipped))
 
@@ -212,11 +212,11 @@ def list_records(cfg: Config, problems: list[str]) -> tuple[Record, ...]:
 
 
 def video_records(
-    options: argparse.Namespace, opener: Opener, are_pictures: bool, problems: list[str]
+    options: argparse.Namespace, opener: Opener, are_images: bool, problems: list[str]
 ) -> list[Record]:
-    """Find the videos of the command line, or their stretches, or the pictures."""
-    videos, skipped = find_videos(options.videos, are_pictures)
-    kind = "picture" if are_pictures else "video"
+    """Find the videos of the command line, or their stretches, or the images."""
+    videos, skipped = find_videos(options.videos, are_images)
+    kind = "image" if are_images else "video"
     if not videos:
         problems.append(f"no {kind} in {', '.join(options.videos)}")
     if skipped:
@@ -258,9 +258,7 @@ def predict(options: argparse.Namespace, stop: StopRequest) -> int:
             records = video_records(options, opener, is_detector, problems)
     if options.draw:
         places = Counter(drawn_in(options.draw, record) for record in records)
-        problems += [
-            f"--draw: {n} pictures would be {place}" for place, n in places.items() if n > 1
-        ]
+        problems += [f"--draw: {n} images would be {place}" for place, n in places.items() if n > 1]
     raise_problems(problems)
     device = device_of(options.device)
     if options.checkpoint:
@@ -463,14 +461,14 @@ def write_csv(
 
 
 def drawn_in(folder: Path, record: Record) -> Path:
-    """Return the file of a picture that is drawn with its boxes."""
+    """Return the file of an image that is drawn with its boxes."""
     return folder / f"{Path(record.path).stem}.png"
 
 
 def drawing(
     predictions: Iterable[Prediction], folder: Path, names: Sequence[str], top: int | None
 ) -> Iterator[Prediction]:
-    """Yield the predictions, each after its picture is drawn."""
+    """Yield the predictions, each after its image is drawn."""
     for prediction in predictions:
         if not prediction.error:
             draw(drawn_in(folder, prediction.record), prediction, names, top)
@@ -478,9 +476,9 @@ def drawing(
 
 
 def draw(path: Path, prediction: Prediction, names: Sequence[str], top: int | None) -> None:
-    """Write a picture with its boxes, of a colour for each class, as PNG."""
-    picture = Image.fromarray(read_image(prediction.record.path))
-    canvas, size = ImageDraw.Draw(picture), picture.size * 2
+    """Write an image with its boxes, of a colour for each class, as PNG."""
+    image = Image.fromarray(read_image(prediction.record.path))
+    canvas, size = ImageDraw.Draw(image), image.size * 2
     for seen in reversed(seen_in(prediction, top)):
         colour = COLOURS[seen.label % len(COLOURS)]
         box = [side * pixels for side, pixels in zip(seen.sides, size, strict=True)]
@@ -489,7 +487,7 @@ def draw(path: Path, prediction: Prediction, names: Sequence[str], top: int | No
         canvas.text((box[0] + 4, box[1] + 2), text, fill=colour)
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as file:
-        picture.save(file, "png")
+        image.save(file, "png")
 
 
 def write_features(path: Path, predictions: Iterable[Prediction], has_labels: bool) -> None:

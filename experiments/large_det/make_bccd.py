@@ -1,14 +1,14 @@
-"""Make the lists of the BCCD rows, in COCO's format, from pictures of blood cells that others have published.
+"""Make the lists of the BCCD rows, in COCO's format, from images of blood cells that others have published.
 
     git clone https://github.com/Shenggan/BCCD_Dataset
     git -C BCCD_Dataset checkout d272fb14cdff6e473fafeeeba32aba5f560e9e43
     python experiments/large_det/make_bccd.py BCCD_Dataset --output data/bccd
 
-The repository has 364 pictures of 640 x 480 pixels with 4,888 boxes of red cells, white cells and platelets
+The repository has 364 images of 640 x 480 pixels with 4,888 boxes of red cells, white cells and platelets
 (MIT).
 
     <output>/pictures         copies of them
-    <output>/trainval.json    292 pictures
+    <output>/trainval.json    292 images
     <output>/test.json        the other 72, by the repository's own lists
 
 Two boxes without an area are left out. Exit 0: done, 2: bad input.
@@ -33,7 +33,7 @@ SPLITS = ("trainval", "test")
 
 
 def read_list(bccd: Path, split: str) -> dict[str, list[dict[str, Any]]]:
-    """Read the pictures and boxes of a split as COCO's tables."""
+    """Read the images and boxes of a split as COCO's tables."""
     images, annotations = [], []
     names = (bccd / "ImageSets" / "Main" / f"{split}.txt").read_text(encoding="utf-8").split()
     for number, name in enumerate(names, start=1):
@@ -82,7 +82,7 @@ def main(arguments: list[str]) -> int:
         for split, table in tables.items():
             path = options.output / f"{split}.json"
             atomic_write_text(path, simplejson.dumps(table, indent=1))
-            print(f"{path}: {len(table['images'])} pictures, {len(table['annotations'])} boxes")
+            print(f"{path}: {len(table['images'])} images, {len(table['annotations'])} boxes")
     except (InputError, OSError, ValueError, ElementTree.ParseError) as error:
         print(f"make_bccd.py: {error}", file=sys.stderr)
         return 2

@@ -22,7 +22,7 @@ OF_VIDEOS = (
     *("DATA.STORE", "DATA.TEMPORAL_GRID"),
     *("TRAIN.COMPILE", "TRAIN.ACTIVATION_CHECKPOINTING"),
 )
-"""Keys that pictures with boxes do not take: boxes must stay where their objects are."""
+"""Keys that images with boxes do not take: boxes must stay where their objects are."""
 
 READ_WITH = {
     **dict.fromkeys(OF_VIDEOS, ("DATA.FORMAT", ("list", "rawframes", "folders", *OFFICIAL))),
@@ -103,7 +103,7 @@ def _model_problems(cfg: Config) -> Iterator[str]:
 
 
 def _box_problems(cfg: Config) -> Iterator[str]:
-    """Yield the problems of pictures with boxes; `READ_WITH` has the keys that they do not take."""
+    """Yield the problems of images with boxes; `READ_WITH` has the keys that they do not take."""
     are_boxes, name = cfg.DATA.FORMAT == "coco", cfg.MODEL.MODEL_NAME
     if are_boxes != (name in DETECTORS):
         yield f"DATA.FORMAT = {cfg.DATA.FORMAT} with MODEL.MODEL_NAME = {name}: boxes need a detector"
@@ -116,7 +116,7 @@ def _box_problems(cfg: Config) -> Iterator[str]:
     }
     for key, value in ones.items():
         if value != 1:
-            yield f"{key} = {value} with DATA.FORMAT = coco: a picture has one frame and one view"
+            yield f"{key} = {value} with DATA.FORMAT = coco: an image has one frame and one view"
 
 
 def _list_problems(cfg: Config) -> Iterator[str]:
@@ -134,7 +134,7 @@ def _clip_problems(cfg: Config) -> Iterator[str]:
     data, shortest = cfg.DATA, cfg.DATA.TRAIN_JITTER_SCALES[0]
     areas, aspects = data.TRAIN_JITTER_SCALES_RELATIVE, data.TRAIN_JITTER_ASPECT_RELATIVE
     # The short side of a video is drawn from the jitter scales, and then the crop is cut out of the resized
-    # picture.
+    # image.
     if shortest < data.TRAIN_CROP_SIZE and not areas:
         crop = f"DATA.TRAIN_CROP_SIZE = {data.TRAIN_CROP_SIZE}"
         yield f"DATA.TRAIN_JITTER_SCALES starts at {shortest} pixels, less than {crop}"

@@ -198,7 +198,7 @@ class DataKeys:
     TRAIN_JITTER_SCALES_RELATIVE: tuple[float, ...] = key(
         (), "range of the area of a crop / that of its frame; []: off", SHARES_OR_NONE)
     TRAIN_JITTER_ASPECT_RELATIVE: tuple[float, ...] = key(
-        (), "range of the width / height of such a crop; of coco: / that of the picture", RANGE_OR_NONE)
+        (), "range of the width / height of such a crop; of coco: / that of the image", RANGE_OR_NONE)
     INV_UNIFORM_SAMPLE: bool = key(False, "draw the inverse of the short side uniformly")
     RANDOM_FLIP: bool = key(True, "mirror half of the training clips")
     TRAIN_CROP_SIZE: int = key(224, "S: crop of a clip in pixels", count(10_000))
@@ -341,7 +341,7 @@ class DetectorKeys:
     ANCHORS: tuple[int, int, int, int, int] = own(
         (32, 64, 128, 256, 512), "pixels of a side of the anchors of each level, the finest first",
         Legal("five numbers more than 0", lambda values: min(values) > 0))
-    NUM_REGIONS: int = own(512, "regions of a picture that the second stage learns from", count(10_000))
+    NUM_REGIONS: int = own(512, "regions of an image that the second stage learns from", count(10_000))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Pictures with boxes: COCO's lists, and the boxes that a crop shows."""
+"""Images with boxes: COCO's lists, and the boxes that a crop shows."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from mgexp.video.paths import Root
 from mgexp.video.reader import VideoError, whole
 
 MAX_BOXES = 100
-"""Most boxes of a picture. COCO has 93 at most, and counts the best 100 detections of a picture."""
+"""Most boxes of an image. COCO has 93 at most, and counts the best 100 detections of an image."""
 COLUMNS = 7
 """A row of a target: class + 1, left, top, right, bottom, iscrowd, area. Sides are shares of what the clip shows,
-and the area is in pixels of the picture. The first row is (1, height, width, 0, …): what is shown, in pixels."""
+and the area is in pixels of the image. The first row is (1, height, width, 0, …): what is shown, in pixels."""
 
 
 @dataclass(frozen=True)
 class Box:
-    """An object of class ``label``, from 0, in pixels of its picture.
+    """An object of class ``label``, from 0, in pixels of its image.
 
     ``area``: that of its outline, by which COCO calls it small or large. ``is_crowd``: the box holds many objects
     of the class. A detection in it is neither right nor wrong, and training leaves it out.
@@ -46,7 +46,7 @@ class Box:
 
 @dataclass(frozen=True)
 class BoxRecord:
-    """A picture of ``height`` × ``width`` pixels, by its absolute path, and its boxes, MAX_BOXES at most."""
+    """An image of ``height`` × ``width`` pixels, by its absolute path, and its boxes, MAX_BOXES at most."""
 
     path: str
     height: int
@@ -55,7 +55,7 @@ class BoxRecord:
     part: None = None
 
     def target(self, span: Span | None = None, shown: Shown | None = None) -> Target:
-        """Return 1 + MAX_BOXES rows for the boxes in ``shown``, by default the whole picture; unused rows are 0.
+        """Return 1 + MAX_BOXES rows for the boxes in ``shown``, by default the whole image; unused rows are 0.
 
         A box is in a crop if its middle is (Liu et al., ECCV 2016), and ends at the edges of the crop. Raises
         VideoError if the file has another size than the list says.
@@ -116,10 +116,10 @@ def _understanding(list_path: Path) -> Iterator[None]:
 
 
 def read_coco(list_path: Path, root: Path, classes: Mapping[str, int]) -> Findings:
-    """Read COCO's JSON of pictures and boxes. ``classes``: name of a category → class.
+    """Read COCO's JSON of images and boxes. ``classes``: name of a category → class.
 
     Paths are relative to ``root``. Boxes without an area are left out, as in torchvision's own training; the
-    official training list has one. Pictures without boxes stay.
+    official training list has one. Images without boxes stay.
     """
     listed, inside = Findings(root, f"list file {list_path} is empty"), Root(root)
     boxes = defaultdict[Any, list[Box]](list)
@@ -138,7 +138,7 @@ def read_coco(list_path: Path, root: Path, classes: Mapping[str, int]) -> Findin
                 sides = (left, top, left + wide, top + tall)
                 boxes[each["image_id"]].append(Box(label, *sides, bool(each.get("iscrowd")), area))
         for each in content["images"]:
-            place, path = f"{list_path}: picture {each['id']}", inside.path(each["file_name"])
+            place, path = f"{list_path}: image {each['id']}", inside.path(each["file_name"])
             own = tuple(boxes[each["id"]])
             if len(own) > MAX_BOXES:
                 listed.fault(place, f"more than {MAX_BOXES} boxes", len(own))

@@ -13,7 +13,7 @@ Span = tuple[float, float]
 """First and last moment of a clip, in seconds from the start of the video."""
 Target = int | tuple[float, ...] | tuple[tuple[float, ...], ...]
 """The label of a clip: its class, from 0; or a number for each class, 1.0 if the clip shows it and 0.0 if not;
-or a row for each box of a picture."""
+or a row for each box of an image."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class ActionRecord:
 
 
 class Record(Protocol):
-    """A video, or a picture, of a list: its absolute path, the seconds that clips show, and its labels."""
+    """A video, or an image, of a list: its absolute path, the seconds that clips show, and its labels."""
 
     @property
     def path(self) -> str: ...
@@ -90,7 +90,7 @@ class Record(Protocol):
     def part(self) -> Span | None: ...
 
     def target(self, span: Span | None = None, shown: Shown | None = None) -> Target:
-        """Return the label of the video, or of a clip that shows ``span`` and of the picture ``shown``."""
+        """Return the label of the video, or of a clip that shows ``span`` and of the image ``shown``."""
 
     def line(self) -> str:
         """Identify the video and its labels in a line."""

@@ -1,9 +1,9 @@
-"""Detectors for pictures, which are clips of one frame: torchvision's Faster R-CNN and RetinaNet.
+"""Detectors for images, which are clips of one frame: torchvision's Faster R-CNN and RetinaNet.
 
 Both have a ResNet with batch norm, and a feature pyramid (Lin et al., CVPR 2017) and heads without it.
 
-Boxes are rows of a block of fixed size, see ``data/boxes.py``. Their sides are shares of the picture, so that they
-hold at every size of a schedule. Anchors stay in pixels: in a smaller picture an object moves to a finer level, as
+Boxes are rows of a block of fixed size, see ``data/boxes.py``. Their sides are shares of the image, so that they
+hold at every size of a schedule. Anchors stay in pixels: in a smaller image an object moves to a finer level, as
 in training at several scales.
 """
 
@@ -21,19 +21,19 @@ ASPECTS = (0.5, 1.0, 2.0)
 POOLED = 7
 """Height and width of the features of a region. Source: torchvision's default."""
 MAX_DETECTIONS = 100
-"""Detections of a picture. Source: COCO counts the 100 best."""
+"""Detections of an image. Source: COCO counts the 100 best."""
 
 
 class Given(nn.Module):
-    """Stand for torchvision's resizing and normalisation: the pictures of a mini-batch come ready."""
+    """Stand for torchvision's resizing and normalisation: the images of a mini-batch come ready."""
 
     def forward(
-        self, pictures: Tensor, targets: list[dict[str, Tensor]] | None
+        self, images: Tensor, targets: list[dict[str, Tensor]] | None
     ) -> tuple[Any, list[dict[str, Tensor]] | None]:
         from torchvision.models.detection.image_list import ImageList
 
-        height, width = pictures.shape[-2:]
-        return ImageList(pictures, [(height, width)] * len(pictures)), targets
+        height, width = images.shape[-2:]
+        return ImageList(images, [(height, width)] * len(images)), targets
 
     def postprocess(self, detections: Any, *_sizes: object) -> Any:  # noqa: ANN401 - as torchvision has it
         return detections
@@ -42,7 +42,7 @@ class Given(nn.Module):
 class Detector(nn.Module):
     """A detector of torchvision that takes clips of one frame.
 
-    ``num_regions``: regions of a picture that the second stage sees in training; 0: it has no second stage.
+    ``num_regions``: regions of an image that the second stage sees in training; 0: it has no second stage.
     """
 
     def __init__(self, net: Any, num_regions: int) -> None:  # noqa: ANN401 - one of two classes
@@ -57,44 +57,44 @@ class Detector(nn.Module):
         Without labels, in evaluation: the detections (B, MAX_DETECTIONS, 6) as rows of class + 1, sides and
         score, the best first; unused rows are 0. In training, and where a network is only looked at: ``dense``.
         """
-        pictures = clips.squeeze(2)
+        images = clips.squeeze(2)
         if labels is not None:
-            losses = self.net(pictures, targets_of(labels, pictures.shape[-1]))
+            losses = self.net(images, targets_of(labels, images.shape[-1]))
             return torch.stack([*losses.values()]).sum()
         is_tracing = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
         if self.training or clips.is_meta or is_tracing:
-            return self.dense(pictures)
-        return torch.stack([rows_of(each, pictures.shape[-1]) for each in self.net(pictures)])
+            return self.dense(images)
+        return torch.stack([rows_of(each, images.shape[-1]) for each in self.net(images)])
 
-    def dense(self, pictures: Tensor) -> Tensor:
+    def dense(self, images: Tensor) -> Tensor:
         """Run each layer on as many values as a step of training does; return all outputs (B, values).
 
         No region is chosen, so this needs no labels and no weights that find something. It gives the statistics
         of batch norm, and counts FLOPs and memory.
         """
-        maps = list(self.net.backbone(pictures).values())
+        maps = list(self.net.backbone(images).values())
         if not self.num_regions:
             outputs = [*self.net.head(maps).values()]
         else:
             objectness, deltas = self.net.rpn.head(maps)
-            count = len(pictures) * self.num_regions
+            count = len(images) * self.num_regions
             heads = self.net.roi_heads
             regions = maps[0].new_zeros(count, maps[0].shape[1], POOLED, POOLED)
             outputs = [*objectness, *deltas, *heads.box_predictor(heads.box_head(regions))]
-        return torch.cat([output.reshape(len(pictures), -1) for output in outputs], 1)
+        return torch.cat([output.reshape(len(images), -1) for output in outputs], 1)
 
 
 def targets_of(labels: Tensor, side: int) -> list[dict[str, Tensor]]:
-    """Turn the rows of each picture into torchvision's targets, in pixels of a picture of ``side``².
+    """Turn the rows of each image into torchvision's targets, in pixels of an image of ``side``².
 
-    The first row of a picture is its size. Rows of crowds, whose sixth value is 1, are left out.
+    The first row of an image is its size. Rows of crowds, whose sixth value is 1, are left out.
     """
     boxes = (rows[(rows[:, 0] > 0) & (rows[:, 5] == 0)] for rows in labels[:, 1:])
     return [{"labels": rows[:, 0].long(), "boxes": rows[:, 1:5] * side} for rows in boxes]
 
 
 def rows_of(detected: dict[str, Tensor], side: int) -> Tensor:
-    """Turn the detections of a picture of ``side``² into rows of fixed number."""
+    """Turn the detections of an image of ``side``² into rows of fixed number."""
     rows = detected["scores"].new_zeros(MAX_DETECTIONS, 6)
     count = len(detected["scores"])
     rows[:count, 0] = detected["labels"].to(rows)

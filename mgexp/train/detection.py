@@ -16,7 +16,7 @@ from mgexp.train.task import Ensemble, Task
 
 PLACES = {"map": 0, "ap50": 1, "ap_small": 3, "ap_medium": 4, "ap_large": 5}
 """The metrics among the 12 numbers of COCO: average precision over IoU from 0.5 to 0.95, at 0.5, and of boxes
-below 32², up to 96² and above, in pixels of the picture."""
+below 32², up to 96² and above, in pixels of the image."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class DetectionTask(Task):
         return torch.zeros(num_videos, MAX_DETECTIONS, 6, device=device)
 
     def draw_labels(self, num_videos: int, generator: torch.Generator) -> Tensor:
-        """Draw a box of a quarter of the picture for each, of a random class."""
+        """Draw a box of a quarter of the image for each, of a random class."""
         labels = self.no_labels(num_videos, torch.device("cpu"))
         labels[:, 0, 0] = 1
         labels[:, 1, 0] = 1 + torch.randint(self.num_classes, (num_videos,), generator=generator)
@@ -37,7 +37,7 @@ class DetectionTask(Task):
 
 
 def detection(num_classes: int, ensemble: Ensemble) -> DetectionTask:
-    """Make the task of boxes. A picture has one view, so ``ensemble`` combines nothing."""
+    """Make the task of boxes. An image has one view, so ``ensemble`` combines nothing."""
     return DetectionTask(
         num_classes=num_classes,
         loss=lambda loss, labels: loss,
@@ -56,7 +56,7 @@ LOSSES.add("detection", detection)
 def coco_metrics(detections: Tensor, labels: Tensor) -> dict[str, float]:
     """Compute COCO's average precisions in percent, without those of sizes that no box has.
 
-    ``detections`` (pictures, MAX_DETECTIONS, 6) and ``labels`` (pictures, rows, COLUMNS) are on any device.
+    ``detections`` (images, MAX_DETECTIONS, 6) and ``labels`` (images, rows, COLUMNS) are on any device.
     """
     numbers = coco_numbers(detections, labels)
     # COCO writes -1 where there is no box.
@@ -72,8 +72,8 @@ def coco_numbers(detections: Tensor, labels: Tensor) -> list[float]:
         raise InputError([problem]) from error
 
     truth, detected = coco_tables(detections, labels)
-    pictures = COCO(truth)
-    judge = COCOeval_faster(pictures, pictures.loadRes(detected), iouType="bbox")
+    images = COCO(truth)
+    judge = COCOeval_faster(images, images.loadRes(detected), iouType="bbox")
     judge.evaluate()
     judge.accumulate()
     judge.summarize()
@@ -83,7 +83,7 @@ def coco_numbers(detections: Tensor, labels: Tensor) -> list[float]:
 def coco_tables(
     detections: Tensor, labels: Tensor
 ) -> tuple[dict[str, list[dict[str, Any]]], list[dict[str, Any]]]:
-    """Write labels and detections as COCO's tables, in pixels of each picture."""
+    """Write labels and detections as COCO's tables, in pixels of each image."""
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
     detected: list[dict[str, Any]] = []

@@ -153,7 +153,7 @@ def test_a_list_of_coco_is_read(tmp_path):
             {"annotations": [{"id": 5, "image_id": 7, "category_id": 3, "bbox": [1, 2]}]},
             "list.json",
         ),
-        ({"annotations": [COCO["annotations"][0]] * (1 + MAX_BOXES)}, "picture 7"),
+        ({"annotations": [COCO["annotations"][0]] * (1 + MAX_BOXES)}, "image 7"),
         ({"categories": [{"id": 3}]}, "list.json"),
         ({"images": 5}, "list.json"),
     ],
