@@ -123,7 +123,8 @@ def draw(cells: Sequence[Cell]) -> Picture:
     alt = "the differences of the table over the steps of the baseline"
     caption = (
         "Bars are 95 % intervals over the seeds. The dotted line is the margin of the claims. A triangle loses "
-        f"more than {-LOWEST:.0f} points, and bars are cut at {HIGHEST:.0f}: the table has their ends."
+        f"more than {-LOWEST:.0f} points, and bars are cut at {HIGHEST:.0f}: the table has their ends. "
+        '"Less time" is the ratio of the training seconds that count.'
     )
     return Picture("map", alt, caption, figure.file("png"), figure.file("svg"))
 
