@@ -122,9 +122,9 @@ def draw(cells: Sequence[Cell]) -> Picture:
         figure.add_legend(handles)
     alt = "the differences of the table over the steps of the baseline"
     caption = (
-        "Bars are 95 % intervals over the seeds. The dotted line is the margin of the claims. A triangle loses "
-        f"more than {-LOWEST:.0f} points, and bars are cut at {HIGHEST:.0f}: the table has their ends. "
-        '"Less time" is the ratio of the training seconds that count.'
+        "Bars are 95 % intervals over the seeds. A hollow point is one seed. The dotted line is the margin of the "
+        f"claims. A triangle loses more than {-LOWEST:.0f} points, and bars are cut at {HIGHEST:.0f}: the table "
+        'has their ends. "Less time" is the ratio of the training seconds that count.'
     )
     return Picture("map", alt, caption, figure.file("png"), figure.file("svg"))
 
@@ -149,7 +149,8 @@ def _mark(axes: Axes, cell: Cell, pair: Pair) -> None:
     place = cell.baseline_steps * 1.09 ** (shift - 1.5)
     colour, is_below = COLOURS[cell.number], difference.mean < LOWEST
     marker = "v" if is_below else MARKERS[cell.whole.own.name]
-    axes.plot(place, max(LOWEST, difference.mean), marker, color=colour, markersize=4)
+    fill = colour if difference.interval else "white"
+    axes.plot(place, max(LOWEST, difference.mean), marker, color=colour, mfc=fill, markersize=4)
     if difference.interval and not is_below:
         low, high = difference.interval
         axes.vlines(place, max(LOWEST, low), min(HIGHEST, high), color=colour, linewidth=1)
