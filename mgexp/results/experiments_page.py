@@ -191,7 +191,7 @@ def _study(page: Page, study: Study) -> dict[str, Any]:
         name: page.row(page.name(yaml)).only(range(study.num_seeds(name)))
         for name, yaml in study.yamls.items()
     }
-    pairs = {name: Pair(rows[name], rows[study.base_of(name) or name]) for name in study.names}
+    bases = {name: base for name in SHOWN if name in rows and (base := study.base_of(name))}
     return {
         "title": split_prose(prose)[0].removeprefix("# "),
         "folder": study.folder.relative_to(page.root).as_posix(),
@@ -199,10 +199,10 @@ def _study(page: Page, study: Study) -> dict[str, Any]:
         "num_runs": sum(len(row.runs) for row in rows.values()),
         "num_tasks": sum(map(study.num_seeds, rows)),
         "margin": study.margin,
-        "schedule": " and ".join(
-            sorted({_schedule(study.yamls[name]) for name in SHOWN if name in pairs})
-        ),
-        "claims": [pairs.get(name) for name in SHOWN],
+        "schedule": " and ".join(sorted({_schedule(study.yamls[name]) for name in bases})),
+        "claims": [
+            Pair(rows[name], rows[bases[name]]) if name in bases else None for name in SHOWN
+        ],
     }
 
 
