@@ -41,7 +41,7 @@ from mgexp.config.load import flatten, load_config
 from mgexp.data.boxes import BoxRecord
 from mgexp.data.formats import ENDINGS
 from mgexp.data.lists import build_list
-from mgexp.data.loader import build_opener, build_view_loader, worker_count
+from mgexp.data.loader import build_opener, build_view_loader, worker_count, worker_problems
 from mgexp.data.records import Record, VideoList, VideoRecord
 from mgexp.dist import Processes, device_of, device_problems
 from mgexp.errors import collected, listed, raise_problems
@@ -244,6 +244,7 @@ def predict(options: argparse.Namespace, stop: StopRequest) -> int:
     num_classes = cfg.MODEL.NUM_CLASSES
     is_detector = build_task(cfg).takes_labels
     problems = option_problems(options, num_classes, is_detector)
+    problems += worker_problems(cfg.DATA_LOADER.NUM_WORKERS)
     names: tuple[str, ...] = ()
     records: Sequence[Record] = ()
     opener: Opener = FilesAndFolders(cfg.DATA.FRAMES_FPS)

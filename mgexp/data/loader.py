@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -41,6 +42,8 @@ from mgexp.video.store import StoreDir, StoreIndex
 warnings.filterwarnings("ignore", message="This DataLoader will create")
 
 
+MOST_TEMPDIR_BYTES = 75
+"""A socket of multiprocessing lies at <TMPDIR>/pymp-xxxxxxxx/listener-xxxxxxxx, and Linux allows 107 bytes."""
 EXIT_NOT_HANDED_ON = 74
 """Exit code of a worker that cannot hand a batch on: EX_IOERR of sysexits.h."""
 
@@ -200,6 +203,17 @@ def worker_count(num_workers: int | str, num_local: int = 1) -> int:
     # Slurm may bind each process to cores of its own. Elsewhere the processes share all cores.
     cores = int(os.environ.get("SLURM_CPUS_PER_TASK", "0")) or num_cores() // num_local
     return max(1, min(cores, num_cores(), MOST_AUTO_WORKERS))
+
+
+def worker_problems(num_workers: int | str) -> list[str]:
+    """Return the problem if the path of the folder for temporary files is too long for workers of a loader."""
+    folder = tempfile.gettempdir()
+    too_long = len(os.fsencode(folder)) - MOST_TEMPDIR_BYTES
+    if worker_count(num_workers) and too_long > 0:
+        return [
+            f"TMPDIR: {folder} is {too_long} bytes too long for the sockets of the loader's workers"
+        ]
+    return []
 
 
 def _worker_options(keys: DataLoaderKeys, device: torch.device) -> dict[str, Any]:

@@ -150,6 +150,7 @@ def _opened_folder(job: Job, explained: Explained) -> Iterator[Choice | None]:
         if choice.checkpoint:
             # A custom model is built whole for this, which may take a while.
             model = build_to_look_at(job.cfg)
+            resume.require_same_network(choice.checkpoint, model)
             has_batchnorm = bool(grouped_layers(model))
             fingerprint = resume.fingerprint(schedule, job.cfg.RNG_SEED, has_batchnorm)
             changes += resume.schedule_problems(choice.checkpoint, fingerprint, job.override)

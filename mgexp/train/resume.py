@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
+from torch import nn
 
 from mgexp import dist
 from mgexp.config.check import differing_keys
@@ -176,6 +177,19 @@ def choose_checkpoint(run_dir: RunDir) -> Choice:
 def _read(run_dir: RunDir, step: int) -> Checkpoint:
     path = run_dir.checkpoint(step)
     return Checkpoint(step, read_seal(path), load_torch(path))
+
+
+def require_same_network(checkpoint: Checkpoint, model: nn.Module) -> None:
+    """Raise InputError if the checkpoint is of another network than ``model``, even with --override."""
+    saved, own = (
+        {(name, tuple(tensor.shape)) for name, tensor in tensors.items()}
+        for tensors in (checkpoint.state["model"], model.state_dict())
+    )
+    if strange := sorted({name for name, _ in saved ^ own}):
+        # --override cannot help: load_state_dict would fail on these tensors.
+        step, names = checkpoint.step, listed(strange, MAX_LISTED)
+        problem = f"the checkpoint after step {step} is of another network ({names} differ)"
+        raise InputError([f"{problem}: choose another --output"])
 
 
 def schedule_problems(checkpoint: Checkpoint, schedule: Values, override: bool) -> list[str]:

@@ -24,7 +24,7 @@ from mgexp.data.lists import (
     overlap_problems,
     quarantine_problems,
 )
-from mgexp.data.loader import build_opener, store_problems
+from mgexp.data.loader import build_opener, store_problems, worker_problems
 from mgexp.data.records import Record, VideoList, VideoRecord
 from mgexp.dist import device_of, device_problems
 from mgexp.errors import InputError, collected, listed, raise_problems
@@ -139,6 +139,7 @@ def build_inputs(
         local = num_local or num_processes
         num_gpus = torch.cuda.device_count()
         faults += device_problems(cfg.DEVICE, num_gpus, cfg.TRAIN.COMPILE, local)
+        faults += worker_problems(cfg.DATA_LOADER.NUM_WORKERS)
         with collected(faults):
             resolve_precision(cfg.TRAIN.PRECISION, device_of(cfg.DEVICE))
     # DDP and the graphs would share nodes of autograd, which torch refuses to record.

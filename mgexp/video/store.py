@@ -83,6 +83,9 @@ class StoredVideo:
     @classmethod
     def from_line(cls, line: Mapping[str, Any]) -> StoredVideo:
         """Read a line of the manifest. Raises KeyError or TypeError if it is not such a line."""
+        # An earlier version could pack copies into tar files, and wrote where each lay.
+        if any(copy.get("part") for copy in line["levels"].values()):
+            raise TypeError("its copy is in a tar file of an earlier version")
         levels = {
             int(level): Copy(copy["height"], copy["width"], copy["size_bytes"])
             for level, copy in line["levels"].items()

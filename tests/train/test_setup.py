@@ -2,6 +2,7 @@
 
 import ast
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,18 @@ def test_a_cycle_that_is_off_has_one_shape(long, num_long, short, num_short, tmp
     assert (len(found.long_factors), len(found.short_factors)) == (num_long, num_short)
     assert found.epoch_factor == (2.0 if long or short else 1.0)
     assert found.fine_tuning == long
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "num_workers", "fits"), [(75, 1, True), (76, 1, False), (76, 0, True)]
+)
+def test_a_folder_for_temporary_files_may_be_too_long_for_workers(
+    num_bytes, num_workers, fits, tiny_data, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("tempfile.gettempdir", lambda: "/" + "x" * (num_bytes - 1))
+    cfg = tiny_config(tmp_path, {**data_keys(tiny_data), "DATA_LOADER.NUM_WORKERS": num_workers})
+    with nullcontext() if fits else pytest.raises(InputError, match=r"TMPDIR.* 1 bytes too long"):
+        build_inputs(cfg, [], 1)
 
 
 def test_the_number_of_videos_is_given_else_listed_else_configured(tiny_data, tmp_path):
