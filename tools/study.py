@@ -177,7 +177,6 @@ class Board:
             self.place = study.folder / RUNS
             self.sweep_dir = SweepDir(self.place / "sweeps")
         self.gathered: StudyRuns = gather_runs(study, self.run_dirs)
-        self.few_steps = few_steps_text(study)
 
     def run_dir(self, row: str, seed: int) -> RunDir:
         """Return the folder of a run on this machine."""
@@ -290,7 +289,7 @@ class Board:
         files = (word for one in imported() for word in ("--import", short_path(one.path)))
         command = shlex.join(["python", "tools/study.py", self.where, *files, *self.overrides])
         folds = load_config(study.yamls[study.baseline]).DATA.NUM_FOLDS
-        page = render_study(self.gathered, pictures, prose, command, folds, self.few_steps)
+        page = render_study(self.gathered, pictures, prose, command, folds)
         atomic_write_text(place.readme_md, page)
         if self.is_ours:
             # After README.md, because the tables link to it.
@@ -314,8 +313,8 @@ def train(board: Board, resources: Resources, options: argparse.Namespace) -> Ou
     """Run the tasks that are left on this machine, one after another."""
     started, missed = time.monotonic(), False
     board.update()
-    if board.few_steps:
-        say(f"warning: few steps: {board.few_steps}")
+    if few := few_steps_text(board.study):
+        say(f"warning: few steps: {few}")
     # Commits and edits during the study must not change the code of its later runs.
     with tempfile.TemporaryDirectory(prefix="mgexp_study_") as frozen:
         code = Path(frozen) / "code"

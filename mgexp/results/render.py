@@ -378,13 +378,11 @@ def render_study(
     prose: str,
     command: str,
     num_folds: int = 0,
-    few_steps: str = "",
 ) -> str:
     """Write README.md beside study.yaml: every number on it comes from the stored runs.
 
     ``prose`` may begin with a title. What stands before its first "## " opens the page. Its sections come after
-    the results. ``command`` runs the study. ``num_folds`` is DATA.NUM_FOLDS of its baseline. ``few_steps`` names
-    the rows whose schedule has too few steps.
+    the results. ``command`` runs the study. ``num_folds`` is DATA.NUM_FOLDS of its baseline.
     """
     title, opening, sections = split_prose(prose)
     study, since = gathered.study, gathered.study.since
@@ -408,7 +406,6 @@ def render_study(
         num_folds=num_folds,
         num_runs=len(tasks),
         num_missing=sum((task.row, task.seed) not in gathered.runs for task in tasks),
-        few_steps=few_steps,
         seconds=partial(_seconds, gathered.comparison.in_usual_setting),
         busy=busy_text(gathered.comparison),
         num_early=len(early),
