@@ -153,8 +153,8 @@ def few_steps_text(study: Study) -> str:
     if not rows:
         return ""
     return (
-        f"{listed(rows)}. Videos lost accuracy in so few steps, detectors did not: train the baseline first, "
-        "then ask tools/doctor.py --run"
+        f"{listed(rows)}. Such trainings mostly lost accuracy: train the baseline first, then ask "
+        "tools/doctor.py --run"
     )
 
 
