@@ -157,7 +157,7 @@ def experiment_name(path: Path) -> str:
     return whole.relative_to(EXPERIMENTS).as_posix() if is_ours else whole.name
 
 
-SMOKE_STEPS, SMOKE_STEPS_OF_ONE_SHAPE = 56, 8
+SMOKE_STEPS, SMOKE_STEPS_OF_ONE_SHAPE = 56, 16
 """The steps of a smoke run's baseline. Where phases end at steps, each phase of our rows gets at least one."""
 SMOKE_VAL_VIDEOS = 8
 WIDTH_DIVISOR = 8
