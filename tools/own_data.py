@@ -32,9 +32,9 @@ from pathlib import Path
 from statistics import median, quantiles
 
 from mgexp.config.load import load_config, read_config
-from mgexp.data.classes import class_list, read_class_names, read_text
+from mgexp.data.classes import class_list, read_class_names
 from mgexp.data.formats import ENDINGS, Findings, is_table, stretch_of, unreadable, visible_in
-from mgexp.errors import InputError, collected, listed, raise_problems
+from mgexp.errors import InputError, listed, raise_problems
 from mgexp.models.build import build_on_meta
 from mgexp.models.weights import fit_weights, read_weights
 from mgexp.multigrid.schedule import Schedule
@@ -396,46 +396,33 @@ def read_list(path: Path, is_val: bool | None, options: argparse.Namespace, sear
     Paths are relative to VIDEOS or absolute. A first line with the names start, end and label makes it a
     table of stretches.
     """
-    root, columns = Root(options.videos), 3 if options.group_column else 2
-    text = ""
-    with collected(search.problems):
-        text = read_text(path)
-    if is_table(text, options.separator or " "):
-        search.videos += stretches_in(path, is_val, options, search.problems)
-        return
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        where = f"{path}:{number}: {shown(line)}"
-        words = [word.strip() for word in line.strip().rsplit(options.separator, columns - 1)]
-        if number == 1 and "label" in map(str.lower, words[1:]):
-            continue  # the names of the columns
-        if len(words) != columns or not all(words):
-            search.problems.append(f"{where} does not have {columns} columns")
-        else:
-            search.videos.append(OwnVideo(root.path(words[0]), *words[1:], is_val=is_val))
-
-
-def stretches_in(
-    path: Path, is_val: bool | None, options: argparse.Namespace, problems: list[str]
-) -> list[OwnVideo]:
-    """Read a table of stretches. Those of one recording are a group, unless there is one recording alone."""
-    root, findings, stretches = Root(options.videos), Findings(is_official=False), []
-    for place, row in findings.rows(
-        path, "start", "end", "label", separator=options.separator or " "
-    ):
-        name, part = next(iter(row.values())), stretch_of(row)
-        if not name or part is None or not row["label"]:
-            wrong = "stretch without a video, a label, or an end after its start"
-            findings.fault(place, wrong, row)
-            continue
-        video = root.path(name)
-        group = row.get("group") or root.name(video)
-        stretches.append(OwnVideo(video, row["label"], group, is_val, part))
-    problems += findings.all_problems()
-    if len({stretch.group for stretch in stretches}) == 1:
-        return [replace(stretch, group="") for stretch in stretches]
-    return stretches
+    root, num_columns = Root(options.videos), 3 if options.group_column else 2
+    findings, found = Findings(is_official=False), list[OwnVideo]()
+    separator = options.separator or " "
+    if is_table(findings.text(path), separator):
+        for place, row in findings.rows(path, "start", "end", "label", separator=separator):
+            name, part = next(iter(row.values())), stretch_of(row)
+            if name and part and row["label"]:
+                video = root.path(name)
+                group = row.get("group") or root.name(video)
+                found.append(OwnVideo(video, row["label"], group, is_val, part))
+            else:
+                wrong = "stretch without a video, a label, or an end after its start"
+                findings.fault(place, wrong, row)
+        # The stretches of one recording are a group, unless there is one recording alone.
+        if len({stretch.group for stretch in found}) == 1:
+            found = [replace(stretch, group="") for stretch in found]
+    else:
+        for number, (place, line) in enumerate(findings.lines(path)):
+            words = [word.strip() for word in line.rsplit(options.separator, num_columns - 1)]
+            if number == 0 and "label" in map(str.lower, words[1:]):
+                continue  # the names of the columns
+            if len(words) != num_columns or not all(words):
+                findings.fault(place, f"line without {num_columns} columns", line)
+            else:
+                found.append(OwnVideo(root.path(words[0]), *words[1:], is_val=is_val))
+    search.videos += found
+    search.problems += findings.all_problems()
 
 
 def with_groups(

@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
     parser = ToolParser(__doc__, "--cfg YAML [options] [KEY VALUE ...]")
-    parser.add_argument("--cfg", required=True, type=Path, help="YAML of a row, in experiments/")
+    parser.add_argument("--cfg", type=Path, help="YAML of a row, in experiments/")
     add_import_option(parser)
     parser.add_argument(
         "--list-keys",
-        action=ListKeys,
         nargs="?",
+        const="",
         metavar="SECTION",
         help="print every configuration key, or those of a section such as SOLVER, and exit",
     )
@@ -72,25 +72,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help="configuration keys, such as SOLVER.BASE_LR 0.1 (see --list-keys)",
     )
     # With "intermixed", KEY VALUE pairs may come before, between and after the options.
-    return parser.parse_intermixed_args(arguments)
-
-
-class ListKeys(argparse.Action):
-    """The option --list-keys. An --import before it adds the sections of its file."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: object,
-        option_string: str | None = None,
-    ) -> None:
-        """Print the keys and exit."""
-        try:
-            print(listed_keys(str(values or "")))
-        except InputError as error:
-            parser.error("; ".join(error.problems))
-        parser.exit()
+    options = parser.parse_intermixed_args(arguments)
+    if options.cfg is None and options.list_keys is None:
+        parser.error("the following arguments are required: --cfg")
+    return options
 
 
 def read(options: argparse.Namespace) -> RunOptions:
@@ -120,6 +105,9 @@ def missing_lists(cfg: Config) -> list[str]:
 def main(arguments: list[str]) -> int:
     """Run or submit, and turn an error into an exit code and one message."""
     options = parse(arguments)
+    if options.list_keys is not None:
+        print(listed_keys(options.list_keys))
+        return 0
     cfg, problems = read_config(options.cfg, options.overrides)
     problems += missing_lists(cfg)
     if problems:

@@ -129,18 +129,15 @@ def loader_of(clips: TrainingClips) -> Load:
 
 @contextmanager
 def one_core() -> Iterator[None]:
-    """Keep this process on one core (on Linux) and torch in one thread, as in a loader worker."""
+    """Keep this process on one core and torch in one thread, as in a loader worker."""
     # Otherwise FFmpeg and torch could use several cores, and the seconds would not be core seconds.
-    threads, can_pin = torch.get_num_threads(), hasattr(os, "sched_setaffinity")
-    cores = os.sched_getaffinity(0) if can_pin else set()
+    threads, cores = torch.get_num_threads(), os.sched_getaffinity(0)
     torch.set_num_threads(1)
     # The core is random, because all processes of a run may time clips at once. A fixed core would
     # then be the core of all of them.
-    if can_pin:
-        os.sched_setaffinity(0, {random.choice([*cores])})
+    os.sched_setaffinity(0, {random.choice([*cores])})
     try:
         yield
     finally:
         torch.set_num_threads(threads)
-        if can_pin:
-            os.sched_setaffinity(0, cores)
+        os.sched_setaffinity(0, cores)

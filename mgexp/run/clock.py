@@ -69,13 +69,11 @@ class Clock:
             self.add(name, seconds)
 
 
-def seconds_since_process_start(stat: Path = Path("/proc/self/stat")) -> float:
-    """Return the seconds since this process started, imports included; 0 on other systems than Linux."""
-    if not stat.exists():
-        return 0.0
+def seconds_since_process_start() -> float:
+    """Return the seconds since this process started, imports included."""
     # Field 22 is the start in ticks since the machine started. Field 2, the name, may contain spaces and brackets,
     # so count after its last bracket. CLOCK_BOOTTIME counts the time of a suspended machine, as field 22 does.
-    ticks = int(stat.read_text().rpartition(")")[2].split()[19])
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 

@@ -53,15 +53,8 @@ def describe() -> dict[str, str | int | None]:
 
 def num_cores() -> int:
     """Count the cores that this process may use."""
-    return within_quota(len(allowed_cores()))
-
-
-def allowed_cores() -> set[int]:
-    """Return the numbers of the cores that this process may use."""
     # os.cpu_count counts the whole machine, but Slurm and containers give a process a part of its cores.
-    if hasattr(os, "sched_getaffinity"):
-        return os.sched_getaffinity(0)
-    return set(range(os.cpu_count() or 1))
+    return within_quota(len(os.sched_getaffinity(0)))
 
 
 def within_quota(num_cores: int) -> int:

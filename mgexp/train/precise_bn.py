@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -128,7 +128,8 @@ def with_precise_bn(
     # In training mode the layers normalise with the statistics of each batch, as in training. With
     # the running statistics a deeper layer would see other inputs than it has in training.
     model.train()
-    populations: dict[GroupedBatchNorm3d, Population] = defaultdict(Population)
+    # Mean and variance of each batch, of shape (C,), by layer.
+    populations: dict[GroupedBatchNorm3d, list[tuple[Tensor, Tensor]]] = defaultdict(list)
     unusable: set[int] = set()
     with keeping(model) as layers:
         for number, loaded in enumerate(batches):
@@ -140,7 +141,6 @@ def with_precise_bn(
                         "unusable video, replaced in the statistics of batch norm: %s", reason
                     )
                     unusable.add(index)
-            # Populations keep means over all batches, so the layers need only those of one batch.
             for layer in layers:
                 layer.kept = []
             # A network may have dropout before a norm. It draws the same after a resume.
@@ -154,41 +154,16 @@ def with_precise_bn(
             for layer in layers:
                 if layer.kept:
                     means = torch.cat([stats.means for stats in layer.kept])
-                    variances = torch.cat([stats.biased_variances() for stats in layer.kept])
-                    populations[layer].add(means, variances)
-    # All groups have equally many values. So the variance of the population is the mean of the
-    # groups' variances plus the variance of their means, without weights.
-    for layer, population in populations.items():
+                    within = torch.cat([stats.biased_variances() for stats in layer.kept]).mean(0)
+                    batch_stats = means.mean(0), within + means.var(0, correction=0)
+                    populations[layer].append(batch_stats)
+    # All groups and batches have equally many values. So the variance of several is the mean of
+    # their variances plus the variance of their means, without weights.
+    for layer, of_batches in populations.items():
+        means, variances = map(torch.stack, zip(*of_batches, strict=True))
         assert layer.running_mean is not None and layer.running_var is not None
-        layer.running_mean.copy_(population.mean)
-        layer.running_var.copy_(population.within + population.between)
+        layer.running_mean.copy_(means.mean(0))
+        layer.running_var.copy_(variances.mean(0) + means.var(0, correction=0))
     # A momentum of 1 says that these are the statistics of the clips, and not moving averages.
     share_statistics(model, momentum=1.0)
     return model.eval()
-
-
-@dataclass
-class Population:
-    """Mean and variance over all added groups, each of shape (C,).
-
-    ``within`` is the mean of the groups' biased variances, ``between`` the variance of their means.
-    Source of the update: Chan, Golub and LeVeque, 1983.
-    """
-
-    # torch combines a tensor without dimensions on the CPU with a tensor on any device. So these
-    # zeros need to know neither the device nor the number of channels.
-
-    num_batches: int = 0
-    mean: Tensor = field(default_factory=partial(torch.zeros, ()))
-    within: Tensor = field(default_factory=partial(torch.zeros, ()))
-    between: Tensor = field(default_factory=partial(torch.zeros, ()))
-
-    def add(self, means: Tensor, variances: Tensor) -> None:
-        """Add (groups, C) means and biased variances of a batch. All batches must have equally many groups."""
-        self.num_batches += 1
-        share = 1 / self.num_batches
-        apart = means.mean(0) - self.mean
-        between = means.var(0, correction=0) + apart.square() * (1 - share)
-        self.mean = self.mean + apart * share
-        self.within = self.within + (variances.mean(0) - self.within) * share
-        self.between = self.between + (between - self.between) * share

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import math
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -40,7 +39,7 @@ def keep_memory(device: torch.device) -> None:
     # 8x16x158² takes 2.7 to 4.3 s instead of 3.7 to 5.4 s, and a step of the quickstart's baseline
     # takes 127 and 139 ms instead of 165 and 209 ms. The losses and the peak of memory are the
     # same.
-    if device.type != "cpu" or not sys.platform.startswith("linux"):
+    if device.type != "cpu":
         return
     # Other C libraries, such as musl, have no such setting.
     with suppress(AttributeError):

@@ -1,5 +1,6 @@
 """Versions against the packages themselves, commits against a repository made here."""
 
+import os
 import subprocess
 from datetime import datetime, timedelta, timezone
 
@@ -74,7 +75,7 @@ def test_a_container_has_the_cores_of_its_quota(text, wanted, tmp_path, monkeypa
     if text is not None:
         file.write_text(text)
     monkeypatch.setattr(environment, "CPU_MAX", file)
-    monkeypatch.setattr(environment, "allowed_cores", lambda: set(range(6)))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(6)))
     assert num_cores() == wanted
 
 
