@@ -752,6 +752,7 @@ def write_rows(
 ) -> None:
     """Write baseline.yaml and long.yaml. ``network``: the keys that --from-weights gives."""
     base = "own_data.yaml" if network is None else FINETUNE.name
+    of_multigrid = f"in experiments/base/{base}" if network is None else "the paper's"
     keys = {
         "DATA.TRAIN_LIST": str((project / "train.csv").absolute()),
         "DATA.VAL_LIST": str((project / "val.csv").absolute()),
@@ -784,12 +785,12 @@ def write_rows(
                 text.append(f"  {key.partition('.')[2]}: {word}")
     atomic_write_text(project / "baseline.yaml", "\n".join(text) + "\n")
     text = [
-        f"# The same with the long cycle. The keys of MULTIGRID are in experiments/base/{base}.",
+        f"# The same with the long cycle. The keys of MULTIGRID are {of_multigrid}.",
         f"# {run_command(project / 'long.yaml')}",
         "_BASE_: baseline.yaml",
         "ROW: long",
         "MULTIGRID:",
-        "  LONG_CYCLE: True  # SHORT_CYCLE: True as well saved more and lost more; see docs/own_videos.md",
+        "  LONG_CYCLE: True  # SHORT_CYCLE: True as well saved more and lost more; see README.md",
     ]
     atomic_write_text(project / "long.yaml", "\n".join(text) + "\n")
 

@@ -76,7 +76,7 @@ def busy_text(comparison: Comparison) -> str:
     """Name the busy runs, and say what makes a run busy: "long (seeds 1, 2), coarse (seed 0): …"."""
     runs = [run for row in comparison.all_rows for run in row.runs.values()]
     names = with_seeds(sorted(run.key for run in runs if run.is_busy))
-    why = f"other programs kept more than {BUSY_CORES:g} of their cores busy"
+    why = f"other programs kept more than {BUSY_CORES:g} cores busy"
     return f"{names}: {why}." if names else ""
 
 
