@@ -36,7 +36,7 @@ from mgexp.dist import device_of
 from mgexp.options import add_import_option, run_tool
 from mgexp.run.confusion import name_of
 from mgexp.train.predict import Predictor, best_of, build_predictor, load_run, read_names
-from mgexp.video.reader import TOLERANCE_SECONDS, FramesArray, whole
+from mgexp.video.reader import TOLERANCE_SECONDS, FramesArray
 from mgexp.video.rgb import RgbConverter, quarter_turns
 
 CLOCK = Fraction(1, 90_000)
@@ -83,9 +83,7 @@ def frames_of(container: Any) -> Iterator[tuple[float, FramesArray]]:  # noqa: A
         if frame.time is None:
             continue
         first = frame.time if first is None else first
-        picture = np.rot90(
-            to_rgb(frame, whole((frame.height, frame.width))), quarter_turns(frame.rotation)
-        )
+        picture = np.rot90(to_rgb(frame), quarter_turns(frame.rotation))
         yield frame.time - first, np.ascontiguousarray(picture)
 
 

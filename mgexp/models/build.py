@@ -16,7 +16,7 @@ from mgexp.errors import InputError, first_line
 from mgexp.models.detector import detector
 from mgexp.models.forms import FORMS, take_forms
 from mgexp.models.layers import CheckpointedBlocks, drop_by_clip, freeze
-from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet, slowfast
+from mgexp.models.resnet import TEMPORAL, SlowFast, insert_nonlocals, resnet
 from mgexp.models.vit import VideoTransformer, init_transformer
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, group_batchnorm, grouped_layers
 from mgexp.multigrid.shape_check import ShapeCheck, check_shapes
@@ -133,16 +133,26 @@ def build_network(cfg: Config) -> nn.Module:
 
 
 def build_slowfast(cfg: Config) -> nn.Module:
-    model = slowfast(
-        num_classes=cfg.MODEL.NUM_CLASSES,
-        depth=cfg.RESNET.DEPTH,
-        width=cfg.RESNET.WIDTH_PER_GROUP,
-        alpha=cfg.SLOWFAST.ALPHA,
-        beta_inv=cfg.SLOWFAST.BETA_INV,
-        fusion_channel_ratio=cfg.SLOWFAST.FUSION_CONV_CHANNEL_RATIO,
-        fusion_kernel_frames=cfg.SLOWFAST.FUSION_KERNEL_SZ,
-        dropout=cfg.MODEL.DROPOUT_RATE,
+    """Build SlowFast. Depth 18 is pytorchvideo's network with one bottleneck per stage, not the image ResNet-18.
+
+    With ALPHA 4 the released fusion spans 7 frames (8x8, 16x8) or 5 (R101), with ALPHA 8 it spans 5 frames (4x16).
+    """
+    from pytorchvideo.models.slowfast import create_slowfast
+
+    keys, width = cfg.SLOWFAST, cfg.RESNET.WIDTH_PER_GROUP
+    net = create_slowfast(
+        slowfast_channel_reduction_ratio=keys.BETA_INV,
+        slowfast_conv_channel_fusion_ratio=keys.FUSION_CONV_CHANNEL_RATIO,
+        slowfast_fusion_conv_kernel_size=(keys.FUSION_KERNEL_SZ, 1, 1),
+        slowfast_fusion_conv_stride=(keys.ALPHA, 1, 1),
+        model_depth=cfg.RESNET.DEPTH,
+        model_num_class=cfg.MODEL.NUM_CLASSES,
+        dropout_rate=cfg.MODEL.DROPOUT_RATE,
+        stem_dim_outs=(width, width // keys.BETA_INV),
+        # The default pool has a fixed size, which fits a single shape.
+        head_pool=nn.AdaptiveAvgPool3d,
     )
+    model = SlowFast(net.blocks, keys.ALPHA)
     init_weights(model, cfg.MODEL.FC_INIT_STD, cfg.RESNET.ZERO_INIT_FINAL_BN)
     return model
 
@@ -165,20 +175,8 @@ def build_resnet(cfg: Config) -> nn.Module:
 
 
 def build_vit(cfg: Config) -> nn.Module:
-    keys = cfg.VIT
-    model = VideoTransformer(
-        num_classes=cfg.MODEL.NUM_CLASSES,
-        width=keys.EMBED_DIM,
-        depth=keys.DEPTH,
-        num_heads=keys.NUM_HEADS,
-        mlp_ratio=keys.MLP_RATIO,
-        tubelet=keys.TUBELET,
-        full=(cfg.DATA.NUM_FRAMES, cfg.DATA.TRAIN_CROP_SIZE),
-        positions=keys.POSITIONS,
-        has_class_token=keys.CLS_EMBED_ON,
-        drop_path=keys.DROPPATH_RATE,
-        dropout=cfg.MODEL.DROPOUT_RATE,
-    )
+    full = (cfg.DATA.NUM_FRAMES, cfg.DATA.TRAIN_CROP_SIZE)
+    model = VideoTransformer(cfg.VIT, cfg.MODEL.NUM_CLASSES, full, cfg.MODEL.DROPOUT_RATE)
     init_transformer(model, cfg.MODEL.FC_INIT_STD)
     return model
 
@@ -188,17 +186,8 @@ def build_mvit(cfg: Config) -> nn.Module:
     # torchvision takes seconds to import.
     from mgexp.models.mvit import mvit
 
-    keys = cfg.MVIT
-    model = mvit(
-        num_classes=cfg.MODEL.NUM_CLASSES,
-        width=keys.EMBED_DIM,
-        depth=keys.DEPTH,
-        num_heads=keys.NUM_HEADS,
-        stages=keys.STAGES,
-        full=(cfg.DATA.NUM_FRAMES, cfg.DATA.TRAIN_CROP_SIZE),
-        drop_path=keys.DROPPATH_RATE,
-        dropout=cfg.MODEL.DROPOUT_RATE,
-    )
+    full = (cfg.DATA.NUM_FRAMES, cfg.DATA.TRAIN_CROP_SIZE)
+    model = mvit(cfg.MVIT, cfg.MODEL.NUM_CLASSES, full, cfg.MODEL.DROPOUT_RATE)
     nn.init.normal_(model.head[1].weight, std=cfg.MODEL.FC_INIT_STD)
     return model
 
@@ -230,17 +219,7 @@ def build_x3d(cfg: Config) -> nn.Module:
 
 def build_detector(cfg: Config) -> nn.Module:
     """Build Faster R-CNN or RetinaNet, with torchvision's initial weights."""
-    keys = cfg.DETECTOR
-    return detector(
-        cfg.MODEL.MODEL_NAME,
-        num_classes=cfg.MODEL.NUM_CLASSES,
-        depth=cfg.RESNET.DEPTH,
-        width=cfg.RESNET.WIDTH_PER_GROUP,
-        zero_init=cfg.RESNET.ZERO_INIT_FINAL_BN,
-        channels=keys.CHANNELS,
-        anchors=keys.ANCHORS,
-        num_regions=keys.NUM_REGIONS,
-    )
+    return detector(cfg.MODEL.MODEL_NAME, cfg.DETECTOR, cfg.RESNET, cfg.MODEL.NUM_CLASSES)
 
 
 OURS = {

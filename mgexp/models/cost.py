@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from mgexp.errors import InputError, first_line
 from mgexp.models.forms import drop_forms
-from mgexp.multigrid.schedule import Schedule
+from mgexp.multigrid.schedule import Schedule, step_counts
 from mgexp.run.log import LOGGER
 
 FLOPS_PER_MAC = 2
@@ -94,54 +93,9 @@ def train_flops(
     schedule: Schedule, macs: Mapping[tuple[int, int], int], end_step: int | None = None
 ) -> int:
     """Count the FLOPs of the training steps before ``end_step``, by default of all steps."""
-    total = 0
-    for phase in schedule.phases:
-        end = phase.end_step if end_step is None else min(end_step, phase.end_step)
-        num_in_phase = max(0, end - phase.start_step)
-        for shape, num_steps in phase.turns.steps_by_shape(num_in_phase):
-            clips = num_steps * shape.clips(schedule.recipe.clips)
-            total += clips * macs[shape.frames, shape.crop]
-    return total * FLOPS_PER_MAC * TRAINING_PER_FORWARD
-
-
-class FusedAttention(TorchFunctionMode):
-    """Let attention keep what its kernels on CPUs and GPUs keep: query, key, value, output and a number per query.
-
-    On the meta device torch takes its plain form of attention, which keeps the products of all pairs of tokens.
-    """
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: object,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401 - the result of any function of torch
-        """Call ``func``, or the kernel of attention in its place."""
-        if func is F.scaled_dot_product_attention and args[0].dim() == 4:
-            return _attention(*args, **kwargs or {})
-        return func(*args, **kwargs or {})
-
-
-def _attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Tensor:
-    """Apply a fused kernel to queries (B, heads, tokens, channels). The arguments are torch's."""
-    if enable_gqa:
-        repeats = query.shape[1] // key.shape[1]
-        key, value = (tensor.repeat_interleave(repeats, 1) for tensor in (key, value))
-    kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    mixed: Tensor = kernel(
-        query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale
-    )[0]
-    return mixed
+    counts = step_counts(schedule, 0, end_step)
+    own = sum(num * s.clips * macs[s.frames, s.crop] for s, num in counts.items())
+    return own * schedule.num_processes * FLOPS_PER_MAC * TRAINING_PER_FORWARD
 
 
 def activation_bytes(model: nn.Module, frames: int, crop: int) -> int:
@@ -154,6 +108,10 @@ def activation_bytes(model: nn.Module, frames: int, crop: int) -> int:
     # Batch norm does not train on a single value per channel. So two clips pass, and half of the
     # bytes count.
     clone = copy.deepcopy(model).to("meta").train()
+    fake_cpu = FakeTensorMode(allow_non_fake_inputs=True)
+    # Nothing is computed there either, and torch takes the kernel of attention of a real CPU.
+    with fake_cpu:
+        clone = clone.to_empty(device="cpu")
     weights = [tensor.untyped_storage() for tensor in (*clone.parameters(), *clone.buffers())]
     kept = {storage._cdata: storage for storage in weights}
 
@@ -165,15 +123,12 @@ def activation_bytes(model: nn.Module, frames: int, crop: int) -> int:
 
     hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
     try:
-        with hooks, FusedAttention():
-            _output = clone(torch.zeros(2, 3, frames, crop, crop, device="meta"))
+        with hooks, fake_cpu:
+            _output = clone(torch.zeros(2, 3, frames, crop, crop))
     # A custom model may raise anything.
     except Exception as error:
-        problem = (
-            f"the memory of a clip of {frames} x {crop}² cannot be estimated: {first_line(error)}"
-        )
-        remedy = "let the forward pass make its tensors on the device of its clips"
-        raise InputError([f"{problem}; {remedy}"]) from error
+        problem = f"the memory of a clip of {frames} x {crop}² cannot be estimated"
+        raise InputError([f"{problem}: {first_line(error)}"]) from error
     saved = kept.keys() - {storage._cdata for storage in weights}
     return sum(kept[key].nbytes() for key in saved) // 2
 

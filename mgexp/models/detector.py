@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mgexp.config.keys import DetectorKeys, ResnetKeys
+
 LAYERS = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 """Blocks of each stage of a ResNet, by its depth (He et al., CVPR 2016)."""
 ASPECTS = (0.5, 1.0, 2.0)
@@ -103,29 +105,19 @@ def rows_of(detected: dict[str, Tensor], side: int) -> Tensor:
     return rows
 
 
-def image_resnet(depth: int, width: int, zero_init: bool) -> Any:  # noqa: ANN401 - torchvision has no types
+def image_resnet(keys: ResnetKeys) -> Any:  # noqa: ANN401 - torchvision has no types
     """Build torchvision's ResNet with ``width`` channels, of 64, in the first stage; the stem keeps its 64."""
     from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
     class Narrow(ResNet):  # type: ignore[misc]
         def _make_layer(self, block: Any, planes: int, *more: Any, **named: Any) -> Any:  # noqa: ANN401
-            return super()._make_layer(block, planes * width // 64, *more, **named)
+            return super()._make_layer(block, planes * keys.WIDTH_PER_GROUP // 64, *more, **named)
 
-    block = BasicBlock if depth == 18 else Bottleneck
-    return Narrow(block, LAYERS[depth], zero_init_residual=zero_init)
+    block = BasicBlock if keys.DEPTH == 18 else Bottleneck
+    return Narrow(block, LAYERS[keys.DEPTH], zero_init_residual=keys.ZERO_INIT_FINAL_BN)
 
 
-def detector(
-    name: str,
-    *,
-    num_classes: int,
-    depth: int,
-    width: int,
-    zero_init: bool,
-    channels: int,
-    anchors: tuple[int, ...],
-    num_regions: int,
-) -> Detector:
+def detector(name: str, keys: DetectorKeys, resnet: ResnetKeys, num_classes: int) -> Detector:
     """Build FasterRCNN or RetinaNet with torchvision's initial weights, which its generator draws.
 
     ``anchors``: the side in pixels of the anchors of each of five levels. Faster R-CNN (Ren et al., NeurIPS 2015)
@@ -138,8 +130,9 @@ def detector(
     from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
     from torchvision.ops.feature_pyramid_network import LastLevelMaxPool, LastLevelP6P7
 
+    channels, num_regions = keys.CHANNELS, keys.NUM_REGIONS
     is_retina = name == "RetinaNet"
-    body = image_resnet(depth, width, zero_init)
+    body = image_resnet(resnet)
     stages = (
         ("layer2", "layer3", "layer4") if is_retina else ("layer1", "layer2", "layer3", "layer4")
     )
@@ -151,9 +144,11 @@ def detector(
         channels,
         LastLevelP6P7(channels, channels) if is_retina else LastLevelMaxPool(),
     )
-    aspects = (ASPECTS,) * len(anchors)
+    aspects = (ASPECTS,) * len(keys.ANCHORS)
     if is_retina:
-        sizes = tuple(tuple(int(side * 2 ** (part / 3)) for part in range(3)) for side in anchors)
+        sizes = tuple(
+            tuple(int(side * 2 ** (part / 3)) for part in range(3)) for side in keys.ANCHORS
+        )
         net: Any = RetinaNet(
             backbone,
             num_classes + 1,
@@ -163,7 +158,7 @@ def detector(
         return Detector(net, 0)
     net = FasterRCNN(
         backbone,
-        rpn_anchor_generator=AnchorGenerator(tuple((side,) for side in anchors), aspects),
+        rpn_anchor_generator=AnchorGenerator(tuple((side,) for side in keys.ANCHORS), aspects),
         box_head=TwoMLPHead(channels * POOLED**2, 4 * channels),
         box_predictor=FastRCNNPredictor(4 * channels, num_classes + 1),
         # torchvision has 2000 proposals for 512 regions.

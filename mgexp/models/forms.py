@@ -79,18 +79,7 @@ class Block4Conv3d(BlockConv3d):
     num_frames = 4
 
 
-class PatchConv3d(nn.Conv3d):
-    """Convolution of patches that do not overlap, as a product of two matrices. The patches are copied."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        for dim, size in enumerate(self.kernel_size, start=2):
-            x = x.unfold(dim, size, size)
-        patches = x.permute(0, 2, 3, 4, 1, 5, 6, 7).flatten(4)
-        y = F.linear(patches, self.weight.flatten(1), self.bias)
-        return y.permute(0, 4, 1, 2, 3)
-
-
-FORMS = (FramesConv3d, TimeConv3d, RowsConv3d, BlockConv3d, PatchConv3d)
+FORMS = (FramesConv3d, TimeConv3d, RowsConv3d, BlockConv3d)
 
 FORM: dict[tuple[str, str], type[nn.Conv3d]] = {
     # Measured with torch 2.15 and oneDNN on two AMD EPYCs, where nn.Conv3d and nn.MaxPool3d are not slower for
@@ -98,7 +87,6 @@ FORM: dict[tuple[str, str], type[nn.Conv3d]] = {
     ("time", "cpu"): TimeConv3d,
     ("strided", "cpu"): FramesConv3d,
     ("stem", "cpu"): BlockConv3d,
-    ("patch", "cpu"): PatchConv3d,
     # Measured on an H100 (benchmarks/h100.md). Other forms take less time of the GPU too, but more of Python,
     # which limits a step until it is a CUDA graph.
     ("stem", "cuda"): Block4Conv3d,
@@ -126,7 +114,7 @@ def kind_of(layer: nn.Module) -> str:
     """Name the kind of a convolution; "" if it has no other form, or is a custom class.
 
     It is a "point" (1 x 1 x 1), "strided" (a point with a stride over pixels), "space" (1 x k x k), "time"
-    (k x 1 x 1), a "stem" (k x 7 x 7 of three channels) or a "patch" (of three channels, with its size as stride).
+    (k x 1 x 1) or a "stem" (k x 7 x 7 of three channels).
     """
     if type(layer) is not nn.Conv3d or isinstance(layer.padding, str):
         return ""
@@ -140,8 +128,6 @@ def kind_of(layer: nn.Module) -> str:
     # Below 8 channels, oneDNN writes beyond its memory in the weight gradient of a strided point (its issue 6035).
     if not over_time and (kernel_size != ALL or layer.in_channels >= 8):
         return "strided" if kernel_size == ALL else "space"
-    if layer.in_channels == 3 and kernel_size == stride and not any(layer.padding):
-        return "patch"
     is_stem = kernel_size[1:] == (7, 7) and stride[0] == 1 and layer.in_channels == 3
     return "stem" if is_stem else ""
 

@@ -16,6 +16,7 @@ from typing import Any
 from torch import Tensor
 from torchvision.models.video.mvit import MSBlockConfig, MultiscaleBlock, MViT
 
+from mgexp.config.keys import MvitKeys
 from mgexp.models.layers import DropPath
 
 PATCH_STRIDE = (2, 4, 4)
@@ -76,34 +77,27 @@ def check_size(frames: int, crop: int, cell: tuple[int, int]) -> None:
 
 
 def mvit(
-    *,
-    num_classes: int,
-    width: int,
-    depth: int,
-    num_heads: int,
-    stages: tuple[int, ...],
-    full: tuple[int, int],
-    drop_path: float,
-    dropout: float,
+    keys: MvitKeys, num_classes: int, full: tuple[int, int], dropout: float
 ) -> MultiscaleTransformer:
-    """Build a network of ``depth`` blocks.
+    """Build a network of ``DEPTH`` blocks.
 
-    The blocks ``stages`` halve height and width of the grid, and double channels and heads. Keys and values have a
-    grid as coarse as that of the last stage. ``full``: frames and crop of the full shape. ``drop_path``: the share
-    of the last block. The defaults of the keys are torchvision's mvit_v2_s. Raises ValueError if the full clip
+    The blocks ``STAGES`` halve height and width of the grid, and double channels and heads. Keys and values have a
+    grid as coarse as that of the last stage. ``full``: frames and crop of the full shape.
+    The defaults of the keys are torchvision's mvit_v2_s. Raises ValueError if the full clip
     does not divide into cells, or for stages that are no blocks.
     """
+    stages, depth, width, heads = keys.STAGES, keys.DEPTH, keys.EMBED_DIM, keys.NUM_HEADS
     cell = (PATCH_STRIDE[0], PATCH_STRIDE[1] * 2 ** len(stages))
     check_size(*full, cell)
     if any(not 0 < block < depth for block in stages) or len(set(stages)) < len(stages):
         raise ValueError(
             f"the stages {stages} are not different blocks from 1 to {depth - 1}: change MVIT.STAGES or MVIT.DEPTH"
         )
-    if width % num_heads:
+    if width % heads:
         raise ValueError(
-            f"{width} channels do not divide by {num_heads} heads: change MVIT.EMBED_DIM or MVIT.NUM_HEADS"
+            f"{width} channels do not divide by {heads} heads: change MVIT.EMBED_DIM or MVIT.NUM_HEADS"
         )
-    blocks, channels, heads = [], width, num_heads
+    blocks, channels = [], width
     for number in range(depth):
         passed = sum(block <= number for block in stages)
         step, coarseness = 2 if number in stages else 1, 2 ** (len(stages) - passed)
@@ -129,7 +123,7 @@ def mvit(
         rel_pos_embed=True,
         proj_after_attn=True,
         dropout=dropout,
-        stochastic_depth_prob=drop_path,
+        stochastic_depth_prob=keys.DROPPATH_RATE,
         num_classes=num_classes,
         block=Block,
     )

@@ -244,44 +244,6 @@ def slow_frames(num_frames: int, alpha: int) -> tuple[int, ...]:
     return tuple(i * (num_frames - 1) // max(num_slow - 1, 1) for i in range(num_slow))
 
 
-def slowfast(
-    *,
-    num_classes: int,
-    depth: int,
-    width: int = 64,
-    alpha: int,
-    beta_inv: int,
-    fusion_channel_ratio: int,
-    fusion_kernel_frames: int,
-    dropout: float,
-) -> SlowFast:
-    """Build a SlowFast network that returns logits, in training and in evaluation.
-
-    ``depth`` is 18, 50 or 101. 18 is pytorchvideo's network with one bottleneck per stage, not the
-    image ResNet-18. ``width`` is the number of channels of the slow stem; the fast
-    pathway has 1/``beta_inv`` of them. ``alpha`` is the ratio of fast to slow frames. The fusion
-    convolution spans ``fusion_kernel_frames`` fast frames and multiplies their channels by
-    ``fusion_channel_ratio``. The released configurations have beta_inv 8 and fusion_channel_ratio 2.
-    With alpha 4 their fusion spans 7 frames (8x8, 16x8) or 5 (R101), with alpha 8 it spans 5 frames
-    (4x16).
-    """
-    from pytorchvideo.models.slowfast import create_slowfast
-
-    net = create_slowfast(
-        slowfast_channel_reduction_ratio=beta_inv,
-        slowfast_conv_channel_fusion_ratio=fusion_channel_ratio,
-        slowfast_fusion_conv_kernel_size=(fusion_kernel_frames, 1, 1),
-        slowfast_fusion_conv_stride=(alpha, 1, 1),
-        model_depth=depth,
-        model_num_class=num_classes,
-        dropout_rate=dropout,
-        stem_dim_outs=(width, width // beta_inv),
-        # The default pool has a fixed size, which fits a single shape.
-        head_pool=nn.AdaptiveAvgPool3d,
-    )
-    return SlowFast(net.blocks, alpha)
-
-
 NORMS = (("norm", "activation"), ("norm_a", "act_a"), ("norm_b", "act_b"))
 """Layers of pytorchvideo's blocks and what follows them."""
 

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mgexp.config.keys import VitKeys
 from mgexp.models.layers import DropPath
 
 Grid = tuple[int, int, int]
@@ -89,21 +90,10 @@ class VideoTransformer(nn.Module):
     """
 
     def __init__(
-        self,
-        *,
-        num_classes: int,
-        width: int,
-        depth: int,
-        num_heads: int,
-        mlp_ratio: float,
-        tubelet: Grid,
-        full: tuple[int, int],
-        positions: Positions,
-        has_class_token: bool,
-        drop_path: float,
-        dropout: float,
+        self, keys: VitKeys, num_classes: int, full: tuple[int, int], dropout: float
     ) -> None:
         super().__init__()
+        width, num_heads, positions = keys.EMBED_DIM, keys.NUM_HEADS, keys.POSITIONS
         if width % num_heads:
             raise ValueError(f"{width} channels do not divide by {num_heads} heads: {OTHER_WIDTH}")
         self.head_channels = width // num_heads
@@ -113,17 +103,19 @@ class VideoTransformer(nn.Module):
                 f"{self.head_channels} channels of a head: rotary positions take an even number, 6 or "
                 f"more: {OTHER_WIDTH}"
             )
-        self.tubelet = tubelet
+        self.tubelet = keys.TUBELET
         self.full = self.grid(full[0], full[1], full[1])
         self.kind = positions
-        self.patches = nn.Conv3d(3, width, tubelet, stride=tubelet)
+        self.patches = nn.Conv3d(3, width, keys.TUBELET, stride=keys.TUBELET)
         self.positions = self.class_token = None
         if positions == "learned":
             self.positions = nn.Parameter(torch.zeros(1, width, *self.full))
-        if has_class_token:
+        if keys.CLS_EMBED_ON:
             self.class_token = nn.Parameter(torch.zeros(1, 1, width))
-        shares = [drop_path * number / max(1, depth - 1) for number in range(depth)]
-        self.blocks = nn.ModuleList(Block(width, num_heads, mlp_ratio, share) for share in shares)
+        shares = [keys.DROPPATH_RATE * n / max(1, keys.DEPTH - 1) for n in range(keys.DEPTH)]
+        self.blocks = nn.ModuleList(
+            Block(width, num_heads, keys.MLP_RATIO, share) for share in shares
+        )
         self.norm = nn.LayerNorm(width, eps=1e-6)
         self.dropout, self.head = nn.Dropout(dropout), nn.Linear(width, num_classes)
 

@@ -10,7 +10,6 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
 
 from mgexp.multigrid.phases import MAX_CLIPS, Phase, derive_phases
 from mgexp.multigrid.recipe import Multigrid, Recipe
@@ -127,9 +126,10 @@ class Schedule:
     def cost_before(self, step: int) -> int:
         """Sum the cost of the clips of all steps before ``step``: frames × crop², or ``Multigrid.costs``."""
         # All numbers are whole, so the sums are exact however long the run is.
-        # A step behind the last one counts in the last phase, whose cost stops at its end.
-        index = max(0, bisect.bisect_right(self._starts, step) - 1)
-        return self._costs_before[index] + self._phase_cost(self.phases[index], step)
+        counts = step_counts(self, 0, step)
+        cost = self.multigrid.clip_cost
+        own = sum(num * s.clips * cost(s.frames, s.crop) for s, num in counts.items())
+        return own * self.num_processes
 
     @cached_property
     def _warmup_epochs(self) -> float:
@@ -185,25 +185,11 @@ class Schedule:
     def _starts(self) -> list[int]:
         return [phase.start_step for phase in self.phases]
 
-    @cached_property
-    def _costs_before(self) -> list[int]:
-        costs = (self._phase_cost(phase, phase.end_step) for phase in self.phases)
-        return list(accumulate(costs, initial=0))
-
     def _first_clip(self, step: int) -> int:
         # ``step`` may also be total_steps, the end of the run. It then belongs to the last phase.
         _, phase = self._phase_at(min(step, self.total_steps - 1))
         offset = step - phase.start_step
         return phase.first_clip + phase.turns.clips_before(offset, self.recipe.clips)
-
-    def _phase_cost(self, phase: Phase, step: int) -> int:
-        num_steps = min(max(step - phase.start_step, 0), phase.num_steps)
-        return sum(
-            steps
-            * shape.clips(self.recipe.clips)
-            * self.multigrid.clip_cost(shape.frames, shape.crop)
-            for shape, steps in phase.turns.steps_by_shape(num_steps)
-        )
 
 
 def build_schedule(
@@ -269,13 +255,16 @@ def step_shape(schedule: Schedule, phase: Phase, shape: BatchShape) -> StepShape
     return StepShape(shape.frames, shape.crop, clips, phase.num_bn_groups)
 
 
-def step_counts(schedule: Schedule, first_step: int = 0) -> Counter[StepShape]:
-    """Count the steps from ``first_step`` on that have each shape."""
+def step_counts(
+    schedule: Schedule, first_step: int = 0, end_step: int | None = None
+) -> Counter[StepShape]:
+    """Count the steps from ``first_step`` to ``end_step``, by default the last, that have each shape."""
     counts: Counter[StepShape] = Counter()
+    last = schedule.total_steps if end_step is None else end_step
     for phase in schedule.phases:
-        num_done = min(max(0, first_step - phase.start_step), phase.num_steps)
-        # A resume may begin inside a turn. A difference of two counts is exact there too.
-        for num_steps, sign in ((phase.num_steps, 1), (num_done, -1)):
+        # Both may lie inside a turn. A difference of two counts is exact there too.
+        for end, sign in ((last, 1), (first_step, -1)):
+            num_steps = min(max(0, end - phase.start_step), phase.num_steps)
             for shape, steps in phase.turns.steps_by_shape(num_steps):
                 counts[step_shape(schedule, phase, shape)] += sign * steps
     return counts

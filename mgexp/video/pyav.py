@@ -82,7 +82,7 @@ class PyavReader:
         decoded = self._decode(times)
         first = next(decoded)
         size = displayed_size(first[0])
-        # Only the region of a large picture becomes RGB, and only one large picture is in memory at a time.
+        # Only one large picture is in memory at a time.
         part = cut(size)
         pixels = np.empty((len(times), part.height, part.width, 3), np.uint8)
         to_rgb = RgbConverter()
@@ -91,16 +91,11 @@ class PyavReader:
                 if displayed_size(frame) != size:
                     shapes = f"{size}, then {displayed_size(frame)}"
                     raise VideoError(self.path, f"changes shape: {shapes}")
-                turns = quarter_turns(frame.rotation)
-                if turns:
-                    # The region is given for the upright picture, so a frame is turned before it is cut.
-                    upright = np.rot90(to_rgb(frame, whole((frame.height, frame.width))), turns)
-                    picture = upright[part.rows, part.columns]
-                else:
-                    picture = to_rgb(frame, part)
+                # The region is given for the upright picture, so a frame is turned before it is cut.
+                upright = np.rot90(to_rgb(frame), quarter_turns(frame.rotation))
                 for row in rows:
                     # A copy: the picture is a view of memory that the next frame overwrites.
-                    pixels[row] = picture
+                    pixels[row] = upright[part.rows, part.columns]
         return Frames(pixels, size, part)
 
     def _decode(self, times: Sequence[float]) -> Iterator[tuple[Any, Rows]]:

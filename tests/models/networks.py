@@ -3,6 +3,10 @@
 import torch
 from torch import Tensor
 
+from mgexp.config.keys import VitKeys
+from mgexp.config.load import config_of
+from mgexp.models.build import build_slowfast
+from mgexp.models.resnet import SlowFast
 from mgexp.models.vit import VideoTransformer
 
 TIMM = {"patches.": "patch_embed.proj.", "qkv": "attn.qkv", ".out.": ".attn.proj."}
@@ -10,11 +14,16 @@ TIMM |= {"mlp.0": "mlp.fc1", "mlp.2": "mlp.fc2"}
 """What timm calls the parts of our transformer."""
 
 
-def video_transformer(**changes) -> VideoTransformer:
+def video_transformer(full: tuple[int, int], **changes) -> VideoTransformer:
     """Two blocks on tubelets of 2 frames of 16 x 16 pixels without any dropping, but for ``changes``."""
-    settings = {"num_classes": 5, "depth": 2, "mlp_ratio": 2.0, "tubelet": (2, 16, 16)}
-    settings |= {"positions": "learned", "has_class_token": False, "drop_path": 0.0, "dropout": 0.0}
-    return VideoTransformer(**{**settings, **changes})
+    keys = VitKeys(**{"DEPTH": 2, "MLP_RATIO": 2.0, **changes})
+    return VideoTransformer(keys, num_classes=5, full=full, dropout=0.0)
+
+
+def slowfast(width: int = 64, num_classes: int = 400, **changes) -> SlowFast:
+    """SlowFast 8x8 R50, but for ``changes``. No gamma is 0, so that every block counts."""
+    keys = {"RESNET.WIDTH_PER_GROUP": width, "MODEL.NUM_CLASSES": num_classes, **changes}
+    return build_slowfast(config_of({"RESNET.ZERO_INIT_FINAL_BN": False, **keys}))
 
 
 def clips(shape: tuple[int, int], num: int = 2) -> Tensor:

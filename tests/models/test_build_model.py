@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fake_gpu import GPU
-from networks import videomae_tensors
+from networks import slowfast, videomae_tensors
 from tiny import ROWS, tiny_config
 from torch import nn
 
@@ -15,7 +15,7 @@ from mgexp.config.load import load_config
 from mgexp.models.build import build_model, build_on_meta, build_problems, init_weights, on_device
 from mgexp.models.forms import Block4Conv3d
 from mgexp.models.names import head_of
-from mgexp.models.resnet import TEMPORAL, resnet, slowfast
+from mgexp.models.resnet import TEMPORAL, resnet
 from mgexp.models.weights import fit_weights, named_weights
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d, group_batchnorm, set_num_groups
 from mgexp.train.setup import build_row_schedule
@@ -24,10 +24,9 @@ GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "models.json").read_
 
 
 def build(name: str) -> nn.Module:
-    common = {"num_classes": 100, "depth": 50, "width": 16, "dropout": 0.5}
     if name == "I3D_8x8_R50":
-        return resnet(TEMPORAL["I3D"], **common)
-    return slowfast(alpha=4, beta_inv=8, fusion_channel_ratio=2, fusion_kernel_frames=7, **common)
+        return resnet(TEMPORAL["I3D"], num_classes=100, depth=50, width=16, dropout=0.5)
+    return slowfast(width=16, num_classes=100)
 
 
 def num_zero_gammas(model: nn.Module) -> int:

@@ -96,7 +96,13 @@ def test_a_tensor_that_two_layers_keep_counts_once():
 
 def test_attention_keeps_no_products_of_pairs_of_tokens():
     """A ViT with 512 tokens keeps on a CPU what the estimate says. All products alone would be more than that."""
-    sizes = {"width": 32, "num_heads": 4, "mlp_ratio": 4.0, "tubelet": (1, 4, 4), "full": (8, 32)}
+    sizes = {
+        "EMBED_DIM": 32,
+        "NUM_HEADS": 4,
+        "MLP_RATIO": 4.0,
+        "TUBELET": (1, 4, 4),
+        "full": (8, 32),
+    }
     model = video_transformer(**sizes).train()
     weights = {one.untyped_storage().data_ptr() for one in model.parameters()}
     kept = {}

@@ -8,6 +8,7 @@ from fill import TRANSFORMERS, filled, sine_clip
 from networks import clips
 from torchvision.models import video
 
+from mgexp.config.keys import MvitKeys
 from mgexp.config.load import config_of
 from mgexp.errors import InputError
 from mgexp.models.build import build_model, build_problems
@@ -18,15 +19,12 @@ from mgexp.multigrid import check_shapes
 
 FULL = (8, 64)
 KEYS = {"MODEL.MODEL_NAME": "MViT", "DATA.NUM_FRAMES": 8, "DATA.TRAIN_CROP_SIZE": 64}
-SMALL = {
-    "num_classes": 5, "width": 16, "depth": 4, "num_heads": 2, "stages": (1, 2), "full": FULL, "drop_path": 0.0,
-    "dropout": 0.0,
-}  # fmt: skip
 
 
-def small(**changes):
+def small(full=FULL, **changes):
     torch.manual_seed(0)
-    return mvit(**{**SMALL, **changes}).eval()
+    keys = MvitKeys(**{"EMBED_DIM": 16, "DEPTH": 4, "NUM_HEADS": 2, "STAGES": (1, 2), **changes})
+    return mvit(keys, num_classes=5, full=full, dropout=0.0).eval()
 
 
 def small_with_positions():
@@ -99,7 +97,7 @@ def test_a_clip_skips_the_same_branches_in_every_process():
 
 
 def test_the_share_grows_from_block_to_block_and_each_branch_draws_for_itself():
-    blocks = small(depth=5, drop_path=0.2).blocks
+    blocks = small(DEPTH=5, DROPPATH_RATE=0.2).blocks
     assert [block.drop1.p for block in blocks] == pytest.approx([0, 0.05, 0.1, 0.15, 0.2])
     assert [block.drop2.p for block in blocks] == pytest.approx([0, 0.05, 0.1, 0.15, 0.2])
     assert not {id(block.drop1) for block in blocks} & {id(block.drop2) for block in blocks}
@@ -111,9 +109,9 @@ def test_shapes_that_do_not_fit_are_told_before_a_run():
     for stages in ((1, 4), (1, 1)):
         said = re.escape(f"the stages {stages} are not different blocks from 1 to 3")
         with pytest.raises(ValueError, match=said):
-            small(stages=stages)
+            small(STAGES=stages)
     with pytest.raises(ValueError, match="15 channels do not divide by 2 heads"):
-        small(width=15)
+        small(EMBED_DIM=15)
     assert build_problems(config_of(KEYS), [(2, 32), (8, 64)]) == []
     (problem,) = build_problems(config_of(KEYS), [(2, 32), (4, 45), (8, 64)])
     assert problem.startswith("MViT cannot take clips of 4 frames of 45 x 45 pixels: ")

@@ -3,11 +3,12 @@
 import pytest
 import torch
 from fill import GOLDEN
+from networks import slowfast
 
 from mgexp.config.load import config_of
 from mgexp.models import names
 from mgexp.models.build import build_on_meta
-from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet, slowfast
+from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet
 
 COMMON = {"num_classes": 400, "dropout": 0.5}
 
@@ -16,8 +17,7 @@ def network(golden_name: str, depth: int = 50) -> torch.nn.Module:
     """On the meta device, as PySlowFast's configuration of that name."""
     with torch.device("meta"):
         if golden_name.startswith("slowfast"):
-            fusion = {"fusion_channel_ratio": 2, "fusion_kernel_frames": 7}
-            return slowfast(depth=depth, alpha=4, beta_inv=8, **fusion, **COMMON)
+            return slowfast(**{"RESNET.DEPTH": depth})
         kind = {"i3d": "I3D", "c2d": "C2D", "slow": "Slow"}[golden_name.split("_", maxsplit=1)[0]]
         model = resnet(TEMPORAL[kind], depth=depth, **COMMON)
         if "nonlocal" in golden_name:

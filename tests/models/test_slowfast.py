@@ -2,24 +2,12 @@
 
 import pytest
 import torch
+from networks import slowfast
 from torch import nn
 
 from mgexp.models.build import init_weights
-from mgexp.models.resnet import SlowFast, slow_frames, slowfast
+from mgexp.models.resnet import slow_frames
 from mgexp.multigrid.batchnorm import group_batchnorm, set_num_groups
-
-
-def build(**changes) -> SlowFast:
-    """The 8x8 R50 network on Kinetics-400, but for ``changes``."""
-    arguments = {"num_classes": 400, "depth": 50, "alpha": 4, "beta_inv": 8, "dropout": 0.5}
-    arguments |= {"fusion_channel_ratio": 2, "fusion_kernel_frames": 7}
-    return slowfast(**{**arguments, **changes})
-
-
-def build_on_meta(**changes) -> SlowFast:
-    """The same without weights: at once, however large."""
-    with torch.device("meta"):
-        return build(**changes)
 
 
 @pytest.mark.parametrize("depth", [50, 101])
@@ -27,7 +15,7 @@ def test_logits_are_those_of_pytorchvideos_network_with_its_fixed_head(depth):
     from pytorchvideo.models.slowfast import create_slowfast
 
     torch.manual_seed(0)
-    ours = build(width=8, num_classes=5, depth=depth).eval()
+    ours = slowfast(8, 5, **{"RESNET.DEPTH": depth}).eval()
     for parameter in ours.parameters():  # no gamma is 0, so that every block counts
         nn.init.normal_(parameter, std=parameter[0].numel() ** -0.5)
     sizes = {"stem_dim_outs": (8, 1), "model_num_class": 5, "model_depth": depth}
@@ -49,14 +37,14 @@ def test_slow_frames_are_the_truncated_linspace(alpha):
 
 def test_frames_that_alpha_does_not_divide_are_refused():
     with pytest.raises(ValueError, match="T = 6 frames with alpha = 4"):
-        build_on_meta()(torch.zeros(1, 3, 6, 32, 32, device="meta"))
+        slowfast()(torch.zeros(1, 3, 6, 32, 32, device="meta"))
 
 
 def test_two_bn_groups_give_the_training_logits_of_two_plain_batches():
     torch.manual_seed(0)
-    grouped = build(width=8, num_classes=5, dropout=0.0).double()
+    grouped = slowfast(8, 5, **{"MODEL.DROPOUT_RATE": 0.0}).double()
     init_weights(grouped, zero_init_final_bn=False)
-    plain = build(width=8, num_classes=5, dropout=0.0).double()
+    plain = slowfast(8, 5, **{"MODEL.DROPOUT_RATE": 0.0}).double()
     plain.load_state_dict(grouped.state_dict())
     set_num_groups(group_batchnorm(grouped), 2)
     clips = torch.randn(4, 3, 8, 32, 32, dtype=torch.float64)

@@ -15,14 +15,14 @@ SHAPES = [(4, 32), (4, 48), (8, 48), FULL]
 
 def network(**changes):
     torch.manual_seed(0)
-    model = video_transformer(**{"width": 48, "num_heads": 4, "full": FULL, **changes})
+    model = video_transformer(**{"EMBED_DIM": 48, "NUM_HEADS": 4, "full": FULL, **changes})
     init_transformer(model, 0.1)
     return model.eval()
 
 
 def test_at_the_full_shape_it_is_torchs_encoder_behind_tubelets():
     """torch's own layer is the witness of a block."""
-    model = network(has_class_token=True)
+    model = network(CLS_EMBED_ON=True)
     layers = []
     for block in model.blocks:
         layer = nn.TransformerEncoderLayer(
@@ -53,7 +53,7 @@ def test_at_the_full_shape_it_is_torchs_encoder_behind_tubelets():
 @pytest.mark.parametrize("has_class_token", [False, True])
 @pytest.mark.parametrize("positions", ["learned", "rotary"])
 def test_positions_are_right_at_every_shape(positions, has_class_token):
-    found = check_shapes(network(positions=positions, has_class_token=has_class_token), SHAPES)
+    found = check_shapes(network(POSITIONS=positions, CLS_EMBED_ON=has_class_token), SHAPES)
     assert [one.problem for one in found] == [""] * 4
     kind = {"learned": "absolute", "rotary": "relative"}[positions]
     assert {one.positions for one in found} == {(kind, kind)}
@@ -79,7 +79,7 @@ def test_a_learned_position_is_that_of_the_same_place_of_the_full_clip():
 @pytest.mark.parametrize("grid", [(4, 4, 4), (2, 4, 4), (4, 2, 2), (2, 3, 3)])
 def test_a_moving_dot_is_turned_by_as_much_on_every_grid(grid):
     """A dot crosses half of the clip along each axis: rotary positions differ by half of the full clip's."""
-    model = network(positions="rotary")
+    model = network(POSITIONS="rotary")
     turns = model.rotation(grid, torch.device("cpu"))
     angles = torch.atan2(turns.sin, turns.cos).view(*grid, -1)
     # Channels of the slowest pair of each axis: its angle stays below π.
@@ -94,7 +94,7 @@ def test_a_moving_dot_is_turned_by_as_much_on_every_grid(grid):
 
 def test_at_the_full_shape_token_i_turns_by_i():
     """So turns the fastest pair of channels in any rotary network, here along time."""
-    turns = network(positions="rotary").rotation((4, 4, 4), torch.device("cpu"))
+    turns = network(POSITIONS="rotary").rotation((4, 4, 4), torch.device("cpu"))
     angle = torch.arange(4.0).repeat_interleave(16)
     torch.testing.assert_close(turns.cos[:, 0], angle.cos())
     torch.testing.assert_close(turns.sin[:, 0], angle.sin())
@@ -106,11 +106,11 @@ def test_a_shape_that_does_not_divide_is_told():
     ):
         network()(clips((8, 45)))
     with pytest.raises(ValueError, match="48 channels do not divide by 5 heads"):
-        network(num_heads=5)
+        network(NUM_HEADS=5)
     with pytest.raises(ValueError, match=r"4 channels of a head: rotary .* 6 or more"):
-        network(num_heads=12, positions="rotary")
+        network(NUM_HEADS=12, POSITIONS="rotary")
     with pytest.raises(ValueError, match=r"7 channels of a head: rotary .* an even number"):
-        network(width=28, num_heads=4, positions="rotary")
+        network(EMBED_DIM=28, NUM_HEADS=4, POSITIONS="rotary")
 
 
 def test_whole_clips_skip_a_branch_and_the_others_are_scaled():
@@ -127,12 +127,12 @@ def test_whole_clips_skip_a_branch_and_the_others_are_scaled():
 
 
 def test_the_share_grows_from_block_to_block():
-    shares = [block.drop1.p for block in network(depth=5, drop_path=0.2).blocks]
+    shares = [block.drop1.p for block in network(DEPTH=5, DROPPATH_RATE=0.2).blocks]
     assert shares == pytest.approx([0, 0.05, 0.1, 0.15, 0.2])
 
 
 def test_gradients_reach_every_parameter():
-    model = network(has_class_token=True).train()
+    model = network(CLS_EMBED_ON=True).train()
     model(clips((4, 48))).square().sum().backward()
     assert [
         name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()

@@ -18,7 +18,7 @@ WIDTH, HEADS, DEPTH, CLASSES = 24, 2, 2, 5
 
 
 def ours(frames=2, crop=32, **changes):
-    settings = {"width": WIDTH, "num_heads": HEADS, "full": (frames, crop)}
+    settings = {"EMBED_DIM": WIDTH, "NUM_HEADS": HEADS, "full": (frames, crop)}
     return video_transformer(**settings, **changes).eval()
 
 
@@ -54,7 +54,7 @@ def torchvision_vit():
 
 def test_a_still_clip_of_one_tubelet_has_the_logits_of_torchvisions_vit():
     theirs = torchvision_vit()
-    model = loaded(ours(has_class_token=True), theirs.state_dict())
+    model = loaded(ours(CLS_EMBED_ON=True), theirs.state_dict())
     torch.testing.assert_close(model(still(picture(), 2)), theirs(picture()), rtol=1e-5, atol=1e-5)
 
 
@@ -73,7 +73,7 @@ def test_longer_still_clips_have_the_same_features_of_patches():
 
 def test_positions_of_larger_pictures_are_stretched():
     theirs = torchvision_vit()  # 2 x 2 patches
-    model = ours(crop=64, has_class_token=True)
+    model = ours(crop=64, CLS_EMBED_ON=True)
     fit_weights(named_weights("w.pt", theirs.state_dict()), model).load_into(model)
     table = theirs.encoder.pos_embedding[0, 1:].T.view(WIDTH, 2, 2)
     wanted = nn.functional.interpolate(table[None], (4, 4), mode="bilinear")
@@ -86,7 +86,7 @@ def test_logits_are_those_of_timms_vit():
     size |= {"embed_dim": WIDTH, "depth": DEPTH, "num_heads": HEADS}
     for settings in ({}, {"class_token": False, "global_pool": "avg"}):
         theirs = randomised(timm.models.VisionTransformer(num_classes=CLASSES, **size, **settings))
-        model = loaded(ours(has_class_token=not settings), theirs.state_dict())
+        model = loaded(ours(CLS_EMBED_ON=not settings), theirs.state_dict())
         torch.testing.assert_close(
             model(still(picture(), 2)), theirs(picture()), rtol=1e-5, atol=1e-5
         )
@@ -206,7 +206,7 @@ def test_the_decoder_of_a_pre_training_is_left_and_named():
 def test_what_does_not_fit_is_told():
     tensors = torchvision_vit().state_dict()
     with pytest.raises(InputError, match="1 tensors of the file are not in the model: positions"):
-        fit_weights(named_weights("w.pt", tensors), ours(has_class_token=True, positions="rotary"))
+        fit_weights(named_weights("w.pt", tensors), ours(CLS_EMBED_ON=True, POSITIONS="rotary"))
     del tensors["encoder.pos_embedding"]
     with pytest.raises(InputError, match="torchvision's ViT, but it is no whole ViT"):
         named_weights("w.pt", tensors)

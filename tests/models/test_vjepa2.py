@@ -18,9 +18,9 @@ FRAMES, CROP = 8, 64
 
 
 def ours(positions="vjepa2", **changes):
-    settings = {"width": WIDTH, "depth": DEPTH, "num_heads": HEADS, "full": (FRAMES, CROP)}
+    settings = {"EMBED_DIM": WIDTH, "DEPTH": DEPTH, "NUM_HEADS": HEADS, "full": (FRAMES, CROP)}
     torch.manual_seed(1)
-    return video_transformer(**{**settings, "positions": positions, **changes}).eval()
+    return video_transformer(**{**settings, "POSITIONS": positions, **changes}).eval()
 
 
 def theirs(kind="VJEPA2Model", crop=CROP, frames=FRAMES):
@@ -129,7 +129,7 @@ def test_the_sizes_of_the_published_networks_fit(width, depth, heads, ratio):
     )
     with torch.device("meta"):
         witness = transformers.VJEPA2Model(config)
-        model = ours(width=width, depth=depth, num_heads=heads, mlp_ratio=ratio, full=(64, 256))
+        model = ours(EMBED_DIM=width, DEPTH=depth, NUM_HEADS=heads, MLP_RATIO=ratio, full=(64, 256))
     tensors = {
         name: torch.zeros(()).expand(one.shape) for name, one in witness.state_dict().items()
     }
@@ -163,9 +163,9 @@ def test_what_does_not_fit_is_told():
         with pytest.raises(InputError, match=said):
             fit_weights(file, model)
     with pytest.raises(InputError, match="1 tensors of the model are not in the file: class_token"):
-        fit_weights(file, ours(has_class_token=True))
+        fit_weights(file, ours(CLS_EMBED_ON=True))
     with pytest.raises(InputError, match=r"blocks.0.mlp.0.weight is \(80, 40\) in the file"):
-        fit_weights(file, ours(mlp_ratio=4.0))
+        fit_weights(file, ours(MLP_RATIO=4.0))
     strange = named_weights("w", {**tensors, "encoder.layer.0.gate": torch.ones(1)})
     with pytest.raises(InputError, match=r"not in the model: encoder\.layer\.0\.gate"):
         fit_weights(strange, ours())
@@ -187,6 +187,6 @@ def test_places_of_a_coarse_grid_are_those_of_the_full_clip():
 def test_positions_are_right_at_every_shape(has_class_token):
     """V-JEPA 2's rotations depend on more than the distance, so they count as absolute."""
     shapes = [(4, 32), (4, 48), (8, 48), (FRAMES, CROP)]
-    found = check_shapes(ours(has_class_token=has_class_token), shapes)
+    found = check_shapes(ours(CLS_EMBED_ON=has_class_token), shapes)
     assert [one.problem for one in found] == [""] * 4
     assert {one.positions[0] for one in found} == {"absolute"}

@@ -5,13 +5,14 @@ import argparse
 import pytest
 import torch
 from fill import GOLDEN, filled, sine_clip
+from networks import slowfast
 from safetensors.torch import load_file
 from test_names import network
 from torch import nn
 
 from mgexp.errors import InputError
 from mgexp.models import names
-from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet, slowfast
+from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet
 from mgexp.models.weights import fit_weights, named_weights, read_weights, write_weights
 
 OURS = {"blocks.0.conv.weight": torch.arange(6.0).view(2, 3), "blocks.0.norm.bias": torch.ones(2)}
@@ -286,9 +287,9 @@ def test_another_architecture_is_refused(theirs, ours, message):
 def test_pyslowfasts_names_give_the_logits_of_pytorchvideos_slowfast(depth):
     from pytorchvideo.models.slowfast import create_slowfast
 
-    arguments = {**SMALL, "depth": depth, "alpha": 4, "beta_inv": 8, "fusion_channel_ratio": 2}
+    keys = {"RESNET.DEPTH": depth, "SLOWFAST.FUSION_KERNEL_SZ": 5}
     torch.manual_seed(0)
-    ours, loaded = (slowfast(fusion_kernel_frames=5, **arguments).eval() for _ in range(2))
+    ours, loaded = (slowfast(width=8, num_classes=5, **keys).eval() for _ in range(2))
     state = ours.state_dict()
     rename = names.pyslowfast_names(state.keys())
     fit_into(loaded, {rename(key): value for key, value in state.items()}).load_into(loaded)
