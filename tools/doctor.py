@@ -6,9 +6,9 @@
     python tools/doctor.py --cfg ROW.yaml --run BASELINE       also: is the row likely to be as accurate?
 
 With --cfg, the tool times every shape and compares its results in TRAIN.PRECISION with fp32, even if an earlier
-check passed. Close other programs first. With --run, it trains the finished baseline for a tenth of its epochs at
-every shape of the row; a stopped call goes on where it was. Exit 0: all is well, or warnings only; 3 a problem was
-found; 2 bad input, or a package is missing; 4 stopped by Ctrl-C.
+check passed. Close other programs first. With --run, it compares the steps of the row with those after which the
+finished baseline has begun to learn. Exit 0: all is well, or warnings only; 3 a problem was found; 2 bad input,
+or a package is missing; 4 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import argparse
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 
 from mgexp.errors import InputError
@@ -66,18 +65,18 @@ def main(arguments: list[str]) -> int:
             raise InputError(["KEY VALUE pairs and --run need --cfg"])
         # Read the row first, so that bad input is reported before the machine is measured.
         row = load_row(options) if options.cfg else None
-        baseline = None
+        losses = None
         if options.run:
-            from mgexp.launch.forecast import forecast_findings, read_baseline
+            from mgexp.plan.forecast import read_losses, steps_finding, takeoff_step
 
-            baseline = read_baseline(options.run)
+            losses = read_losses(options.run)
         note(machine_findings())
         if row is not None:
             from mgexp.plan.advice import build_row_findings
 
             note(build_row_findings(*row))
-            if baseline is not None:
-                note(forecast_findings(row[1], *baseline, partial(print, file=sys.stderr)))
+            if losses is not None:
+                note([steps_finding(row[1].total_steps, takeoff_step(losses))])
     except ImportError as error:
         # The usual cause is a torchvision that does not fit torch. The findings on the machine then name the
         # remedy.
