@@ -36,6 +36,15 @@ def test_every_tensor_has_its_name_and_shape_in_pyslowfast(golden_name):
     assert found == dict(GOLDEN[golden_name]["names"])
 
 
+@pytest.mark.parametrize("golden_name", GOLDEN)
+def test_every_tensor_of_depth_101_has_a_name_of_its_own_in_pyslowfast(golden_name):
+    state = network(golden_name, depth=101).state_dict()
+    rename = names.pyslowfast_names(state.keys())
+    found = {rename(name) for name in state}
+    assert len(found) == len(state)
+    assert found.isdisjoint(state)
+
+
 @pytest.mark.parametrize("depth", [50, 101])
 def test_every_tensor_has_its_name_in_torchvision(depth):
     import torchvision

@@ -41,14 +41,27 @@ def of_width_8(name: str, depth: int = 50) -> nn.Module:
     return model
 
 
-@pytest.mark.parametrize(("name", "depth"), [("I3D", 50), ("C2D", 50), ("Slow", 50), ("I3D", 101)])
-def test_logits_are_those_of_pytorchvideos_network_with_its_fixed_head(name, depth):
+@pytest.mark.parametrize(
+    ("name", "depth", "crop"),
+    [
+        ("I3D", 50, 224),
+        ("C2D", 50, 224),
+        ("Slow", 50, 224),
+        ("I3D", 101, 224),
+        ("Slow", 50, 45),
+        ("I3D", 101, 45),
+    ],
+)
+def test_logits_are_those_of_pytorchvideos_network(name, depth, crop):
+    """Its default head pools a window of fixed size, which takes a crop of 224 alone."""
     ours = of_width_8(name, depth)
-    deeper = {} if depth == 50 else {"model_depth": depth}
-    theirs = pytorchvideos(name, stem_dim_out=8, model_num_class=5, **deeper).eval()
+    changes = {} if depth == 50 else {"model_depth": depth}
+    if crop != 224:
+        changes["head_pool"] = nn.AdaptiveAvgPool3d
+    theirs = pytorchvideos(name, stem_dim_out=8, model_num_class=5, **changes).eval()
     assert list(theirs.state_dict()) == list(ours.state_dict())
     theirs.load_state_dict(ours.state_dict())
-    clips = torch.randn(1, 3, 8, 224, 224)  # the shape that the fixed head takes
+    clips = torch.randn(1, 3, 8, crop, crop)
     with torch.no_grad():
         torch.testing.assert_close(ours(clips), theirs(clips))
 

@@ -11,19 +11,26 @@ from mgexp.multigrid.batchnorm import group_batchnorm, set_num_groups
 
 
 @pytest.mark.parametrize("depth", [50, 101])
-def test_logits_are_those_of_pytorchvideos_network_with_its_fixed_head(depth):
+@pytest.mark.parametrize(
+    ("frames", "crop", "kernel_size", "head"),
+    # pytorchvideo's default head pools windows of fixed sizes, which take clips of 32 x 224² alone.
+    [(32, 224, 7, {}), (8, 45, 5, {"head_pool": nn.AdaptiveAvgPool3d})],
+)
+def test_logits_are_those_of_pytorchvideos_network(depth, frames, crop, kernel_size, head):
     from pytorchvideo.models.slowfast import create_slowfast
 
     torch.manual_seed(0)
-    ours = slowfast(8, 5, **{"RESNET.DEPTH": depth}).eval()
+    keys = {"RESNET.DEPTH": depth, "SLOWFAST.FUSION_KERNEL_SZ": kernel_size}
+    ours = slowfast(8, 5, **keys).eval()
     for parameter in ours.parameters():  # no gamma is 0, so that every block counts
         nn.init.normal_(parameter, std=parameter[0].numel() ** -0.5)
     sizes = {"stem_dim_outs": (8, 1), "model_num_class": 5, "model_depth": depth}
-    theirs = create_slowfast(**sizes).eval()
+    sizes["slowfast_fusion_conv_kernel_size"] = (kernel_size, 1, 1)
+    theirs = create_slowfast(**sizes, **head).eval()
     assert list(theirs.state_dict()) == list(ours.state_dict())
     theirs.load_state_dict(ours.state_dict())
-    clips = torch.randn(1, 3, 32, 224, 224)  # the shape that the fixed head takes
-    slow = clips[:, :, torch.linspace(0, 31, 8).long()]
+    clips = torch.randn(1, 3, frames, crop, crop)
+    slow = clips[:, :, torch.linspace(0, frames - 1, frames // 4).long()]
     with torch.no_grad():
         torch.testing.assert_close(ours(clips), theirs([slow, clips]))
 

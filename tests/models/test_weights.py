@@ -1,17 +1,15 @@
-"""Files of weights, and weights into models: PySlowFast's own logits, pytorchvideo's networks, what is refused."""
+"""Files of weights, and weights into models: PySlowFast's own logits, torchvision's networks, what is refused."""
 
 import argparse
 
 import pytest
 import torch
 from fill import GOLDEN, filled, sine_clip
-from networks import slowfast
 from safetensors.torch import load_file
 from test_names import network
 from torch import nn
 
 from mgexp.errors import InputError
-from mgexp.models import names
 from mgexp.models.resnet import TEMPORAL, insert_nonlocals, resnet
 from mgexp.models.weights import fit_weights, named_weights, read_weights, write_weights
 
@@ -142,27 +140,6 @@ def test_logits_are_those_of_pyslowfast_with_the_same_weights(golden_name):
         assert logits.argmax().item() == expected["argmax"]
 
 
-@pytest.mark.parametrize(("name", "depth"), [("Slow", 50), ("I3D", 101)])
-def test_pyslowfasts_names_give_the_logits_of_pytorchvideos_network(name, depth):
-    """The witness is pytorchvideo's network with the same tensors under its own names."""
-    from pytorchvideo.models.hub import resnet as hub
-
-    ours = small(name, depth=depth)
-    state = ours.state_dict()
-    rename = names.pyslowfast_names(state.keys())
-    loaded = resnet(TEMPORAL[name], **{**SMALL, "depth": depth}).eval()
-    fit_into(loaded, {rename(key): value for key, value in state.items()}).load_into(loaded)
-    builder = {"I3D": hub.i3d_r50, "Slow": hub.slow_r50}[name]
-    arguments = {"stem_dim_out": 8, "model_num_class": 5, "head_pool": torch.nn.AdaptiveAvgPool3d}
-    if depth != 50:
-        arguments["model_depth"] = depth
-    theirs = builder(**arguments).eval()
-    theirs.load_state_dict(state)
-    clips = torch.randn(2, 3, 8, 45, 45)
-    with torch.no_grad():
-        torch.testing.assert_close(loaded(clips), theirs(clips))
-
-
 def image_network() -> torch.nn.Module:
     """torchvision's ResNet-50 whose every layer counts."""
     import torchvision
@@ -281,30 +258,6 @@ def test_half_precision_is_read():
 def test_another_architecture_is_refused(theirs, ours, message):
     with pytest.raises(InputError, match=message):
         fit_into(small(**ours), dict(small(**theirs).state_dict()))
-
-
-@pytest.mark.parametrize("depth", [50, 101])
-def test_pyslowfasts_names_give_the_logits_of_pytorchvideos_slowfast(depth):
-    from pytorchvideo.models.slowfast import create_slowfast
-
-    keys = {"RESNET.DEPTH": depth, "SLOWFAST.FUSION_KERNEL_SZ": 5}
-    torch.manual_seed(0)
-    ours, loaded = (slowfast(width=8, num_classes=5, **keys).eval() for _ in range(2))
-    state = ours.state_dict()
-    rename = names.pyslowfast_names(state.keys())
-    fit_into(loaded, {rename(key): value for key, value in state.items()}).load_into(loaded)
-    theirs = create_slowfast(
-        model_depth=depth,
-        model_num_class=5,
-        dropout_rate=0.0,
-        stem_dim_outs=(8, 1),
-        slowfast_fusion_conv_kernel_size=(5, 1, 1),
-        head_pool=torch.nn.AdaptiveAvgPool3d,
-    ).eval()
-    theirs.load_state_dict(state)
-    clips = torch.randn(1, 3, 8, 45, 45)
-    with torch.no_grad():
-        torch.testing.assert_close(loaded(clips), theirs([clips[:, :, [0, 7]], clips]))
 
 
 @pytest.mark.parametrize("ending", [".safetensors", ".pyth"])

@@ -35,7 +35,9 @@ def pyslowfast_state(model):
 
 
 def test_pyslowfasts_file_to_ours(model, convert, tmp_path):
-    torch.save({"model_state": pyslowfast_state(model), "epoch": 3}, tmp_path / "theirs.pyth")
+    theirs = pyslowfast_state(model)
+    assert "s1.pathway0_stem.conv.weight" in theirs
+    torch.save({"model_state": theirs, "epoch": 3}, tmp_path / "theirs.pyth")
     output = tmp_path / "ours.safetensors"
     code, _, err = convert(tmp_path / "theirs.pyth", output)
     assert (code, err) == (0, "")
