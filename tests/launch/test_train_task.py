@@ -1,10 +1,14 @@
 """What a task of a job does with what its run returns, and with signals; the run and the job are stand-ins."""
 
+import ctypes
 import json
+import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from multiprocessing import get_context
 from types import SimpleNamespace
 
 import pytest
@@ -177,26 +181,30 @@ def test_a_warned_job_that_hangs_is_queued_again(hangs, said):
     assert not hangs or said.read_text() == "requeue 12_3\n"
 
 
+def hang_in_c(pipe):
+    """Wait for a lock in a call in C, which starts again after a signal, as a collective does."""
+    signal.signal(signal.SIGUSR2, lambda *_: pipe.send("the handler ran"))
+    with _Deadline(0.1, "12_3") as deadline:
+        lock, libc = ctypes.create_string_buffer(64), ctypes.CDLL(None)
+        libc.pthread_mutex_lock(lock)
+
+        def end():
+            deadline.join(10)
+            os._exit(0)
+
+        threading.Thread(target=end).start()
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR2)).start()
+        libc.pthread_mutex_lock(lock)
+
+
 def test_so_is_one_whose_main_thread_runs_no_handler(said):
-    """As in a collective: a call in C that starts again after a signal."""
-    script = """
-import ctypes, os, signal, threading
-from mgexp.launch.task import _Deadline
-signal.signal(signal.SIGUSR2, lambda *_: print("the handler ran"))
-with _Deadline(0.5, "12_3") as deadline:
-    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR2)).start()
-    # The lock is released in 3 s, before which C does not return to Python.
-    lock = ctypes.create_string_buffer(64)
-    libc = ctypes.CDLL(None)
-    libc.pthread_mutex_lock(lock)
-    threading.Thread(target=deadline.join).start()
-    threading.Timer(3, os._exit, (0,)).start()
-    libc.pthread_mutex_lock(lock)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script], check=True, capture_output=True, text=True
-    )
-    assert (said.read_text(), done.stdout) == ("requeue 12_3\n", "")
+    context = get_context("fork")  # without the seconds of an import
+    reading, writing = context.Pipe(duplex=False)
+    process = context.Process(target=hang_in_c, args=(writing,))
+    process.start()
+    process.join(60)
+    assert (process.exitcode, said.read_text()) == (0, "requeue 12_3\n")
+    assert not reading.poll()
 
 
 def test_signals_of_a_start_up_wait_until_somebody_listens():
