@@ -71,7 +71,7 @@ def test_a_video_that_cannot_be_read_is_one_message_and_the_others_go_on(
     assert "broken.mp4" in lines[2]["error"]
 
 
-@pytest.mark.parametrize("arguments", [("--top", 3), ("--csv", "lost/a.csv")])
+@pytest.mark.parametrize("arguments", [("--top", 3), ("--csv", "lost/a.csv"), ("--every", -1)])
 def test_bad_input_is_exit_code_2(arguments, predict, capsys):
     assert predict("a.mp4", *arguments) == 2
     assert arguments[0] in capsys.readouterr().err
@@ -251,20 +251,20 @@ def test_every_says_what_happens_when(predict, tiny_data, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "named"),
     [
-        ("--list", "a.csv", "--every", 2),
-        ("a.mp4", "--weights", "w.pt", "--checkpoint", "best"),
-        ("a.mp4", "--every", -1),
-        ("a.mp4", "--cfg", "row.yaml"),
-        (),
+        (("a.mp4",), "--cfg"),
+        (("a.mp4", "--run", "r", "--cfg", "row.yaml"), "--cfg"),
+        (("a.mp4", "--run", "r", "--weights", "w.pt", "--checkpoint", "best"), "--weights"),
+        (("--run", "r", "--list", "a.csv", "--every", "2"), "--every"),
+        (("--run", "r"), "--list"),
     ],
 )
-def test_options_that_do_not_go_together_are_exit_code_2(arguments, predict):
-    try:
-        assert predict(*arguments) == 2
-    except SystemExit as error:
-        assert error.code == 2
+def test_options_that_do_not_go_together_are_exit_code_2(arguments, named, capsys):
+    with pytest.raises(SystemExit) as raised:
+        main(arguments)
+    assert raised.value.code == 2
+    assert named in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_the_interval_counts_groups_where_they_are_known(predict, tiny_data, tmp_path, capsys):
