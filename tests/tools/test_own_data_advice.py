@@ -1,10 +1,11 @@
 """What tools/own_data.py chooses beside the split: first weights, a store, views; and what it advises."""
 
+import re
 import shutil
 
 import pytest
 import torch
-from tiny import load_tool
+from tiny import load_tool, write_config
 
 from mgexp.config.load import load_config, read_config
 from mgexp.data.lists import build_list
@@ -49,18 +50,34 @@ def test_weights_of_another_network_are_refused_before_a_video_is_decoded(videos
     assert not (tmp_path / "projects").exists()
 
 
-def test_uneven_classes_and_shrunken_pictures_are_told(videos, tmp_path, capsys):
+def test_uneven_classes_are_told(videos, tmp_path, capsys):
     for index in range(1, 7, 2):
         (tmp_path / "videos" / "fight" / f"{index}.mp4").rename(
             tmp_path / "videos" / "calm" / f"{index}.mp4"
         )
     shutil.copy(tmp_path / "videos/calm/0.mp4", tmp_path / "videos/fight/one_more.mp4")
     (tmp_path / "videos/calm/0.mp4").unlink()
-    # The tiny videos have a short side of 32 pixels, which a crop of 32 shows at 36 on average.
     assert tool.main([videos]) == 0
-    output = capsys.readouterr().out
-    assert "calm has 3.0 times the videos of fight" in output
-    assert "shrinks" not in output
+    assert "calm has 3.0 times the videos of fight" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("side", "has_store", "named"),
+    [
+        (53, False, []),
+        (54, False, ["--crop"]),
+        (72, False, ["--crop"]),
+        (73, False, ["--crop", "--store"]),
+        (73, True, ["--crop"]),
+    ],
+)
+def test_pictures_that_training_shrinks_are_told(side, has_store, named, tmp_path):
+    """Short sides of 32 to 40 pixels are seen: 36 on average."""
+    write_config(tmp_path / "baseline.yaml", {})
+    checks = [tool.VideoCheck("v", "ok", width=2 * side, height=side)]
+    videos = [tool.OwnVideo("v", "calm"), tool.OwnVideo("w", "fight")]
+    lines = tool.advice_lines(tmp_path, has_store, checks, videos)
+    assert [re.search("--crop|--store", line)[0] for line in lines] == named
 
 
 def test_a_project_with_a_store_reads_it_and_names_the_command_that_makes_it(
