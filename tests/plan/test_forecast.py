@@ -1,16 +1,9 @@
-"""Whether a row is likely to pay: the take-off by hand, and the doctor's line about a tiny run."""
-
-import json
-import subprocess
-import sys
+"""Whether a row is likely to pay: the take-off and its limit by hand, and which runs are no baseline."""
 
 import pytest
-from tiny import command, data_keys, run_net, write_config
 
 from mgexp.errors import InputError
 from mgexp.plan.forecast import read_losses, steps_finding, takeoff_step
-
-BASELINE = {"MULTIGRID.LONG_CYCLE": False, "MULTIGRID.SHORT_CYCLE": False, "LOG_PERIOD": 1}
 
 
 @pytest.mark.parametrize(
@@ -36,13 +29,3 @@ def test_five_takeoffs_are_enough_and_less_is_not():
 def test_a_run_at_several_shapes_is_no_baseline(finished_run):
     with pytest.raises(InputError, match="trained at several shapes"):
         read_losses(finished_run)
-
-
-def test_the_doctor_prints_it(tiny_data, tmp_path):
-    cfg = write_config(tmp_path / "baseline.yaml", {**data_keys(tiny_data), **BASELINE})
-    assert run_net().main(command(cfg, tmp_path / "run")) == 0
-    row = write_config(tmp_path / "row.yaml", data_keys(tiny_data))
-    options = ["tools/doctor.py", "--cfg", str(row), "--run", str(tmp_path / "run"), "--json"]
-    done = subprocess.run([sys.executable, *options], capture_output=True, text=True, check=False)
-    names = [one["name"] for one in json.loads(done.stdout)["findings"]]
-    assert names.count("multigrid: length") == 1

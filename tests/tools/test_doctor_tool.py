@@ -14,17 +14,29 @@ def test_the_machine_alone(call):
     assert "torch and torchvision" in out and "core-ms per clip" in out
 
 
-def test_a_row_with_videos(call, tiny_data, tmp_path):
-    row = write_config(tmp_path / "tiny.yaml", data_keys(tiny_data))
-    _, out, err = call("doctor", "--cfg", row, "--json")
+@pytest.fixture
+def without_machine(monkeypatch):
+    """The checks of the machine take seconds."""
+    monkeypatch.setattr("mgexp.plan.doctor.machine_findings", lambda: ())
+
+
+@pytest.mark.usefixtures("without_machine")
+def test_a_row_with_videos_and_its_baseline(call, tiny_data, tmp_path):
+    row = write_config(tmp_path / "config.yaml", data_keys(tiny_data))
+    lines = [{"step": 0, "loss": 3.0}, {"step": 3, "loss": 1.0}]
+    text = "".join(json.dumps({**line, "frames": 8, "crop": 32}) + "\n" for line in lines)
+    (tmp_path / "metrics.jsonl").write_text(text)
+    _, out, err = call("doctor", "--cfg", row, "--run", tmp_path, "--json")
     found = {one["name"]: one for one in json.loads(out)["findings"]}
     assert err == ""
     assert {"precision", "speed"} < found.keys()
     assert found["loading"]["values"]["cores"] > 0
     assert len(found["steps"]["values"]) == 8
     assert found["number of steps"]["status"] == "warning"
+    assert found["multigrid: length"]["values"] == {"steps": 10, "takeoff": 4}
 
 
+@pytest.mark.usefixtures("without_machine")
 def test_a_row_that_bf16_is_wrong_for_is_a_problem(call, tmp_path, monkeypatch):
     def wrong(model, shapes, *_):
         return [f"{shape}: weight gradient of x has cosine 0.500" for shape in shapes]
