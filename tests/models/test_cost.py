@@ -55,8 +55,9 @@ def test_training_is_six_macs_for_every_clip_of_every_step(tmp_path):
     schedule = build_row_schedule(tiny_config(tmp_path), 24)
     macs = {shape: 1000 * shape[0] + shape[1] for shape in schedule.sizes}
     plans = map(schedule.plan_at, range(schedule.total_steps))
-    wanted = sum(6 * plan.clips * macs[plan.frames, plan.crop] for plan in plans)
-    assert train_flops(schedule, macs) == wanted
+    each = [6 * plan.clips * macs[plan.frames, plan.crop] for plan in plans]
+    for end in (0, 1, 2, 5, None):
+        assert train_flops(schedule, macs, end) == sum(each[:end])
 
 
 FLOAT = 4

@@ -151,15 +151,15 @@ def test_only_a_gpu_takes_them_and_only_for_several_groups(monkeypatch):
     assert layer._has_kernel(clips)
 
 
-KERNELS = ("_sum_up", "_combine", "_normalize", "_sum_up_gradients", "_differentiate")
+NAMES = ("_sum_up", "_combine", "_normalize", "_sum_up_gradients", "_differentiate")
+KERNELS = [*((name, False) for name in NAMES), ("_normalize", True), ("_sum_up_gradients", True)]
 CLIPS, NUMBERS = {"x", "out", "grad", "shortcut", "through_relu"}, {"eps", "momentum"}
 SIZES = {"num_groups", "num_parts", "num_rows", "eighths", "part"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("num_channels", [8, 64])
-@pytest.mark.parametrize("adds", [False, True])
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize(("name", "adds"), KERNELS)
 def test_they_compile_for_an_a100_without_spills(name, adds, num_channels):
     """Loads of clips are 16 bytes wide, and the registers suffice."""
     *_, tile = bn_kernels._grid(torch.empty(8, num_channels, 2, 4, 4), 2)
