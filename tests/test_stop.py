@@ -46,9 +46,12 @@ def interrupted_twice(first, seconds, pipe):
 
 @pytest.mark.parametrize(
     ("first", "seconds", "code"),
-    [(signal.SIGINT, 1.2, -signal.SIGINT), (signal.SIGINT, 0, 0), (signal.SIGTERM, 1.2, 0)],
+    [(signal.SIGINT, 0.2, -signal.SIGINT), (signal.SIGINT, 0, 0), (signal.SIGTERM, 0.2, 0)],
 )
-def test_a_second_ctrl_c_ends_at_once_but_for_one_that_is_handed_on(first, seconds, code):
+def test_a_second_ctrl_c_ends_at_once_but_for_one_that_is_handed_on(
+    first, seconds, code, monkeypatch
+):
+    monkeypatch.setattr("mgexp.stop.ONE_CTRL_C_SECONDS", 0.1)
     context = get_context("fork")  # without the seconds of an import
     reading, writing = context.Pipe(duplex=False)
     process = context.Process(target=interrupted_twice, args=(first, seconds, writing))
