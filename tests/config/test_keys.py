@@ -6,7 +6,7 @@ import pytest
 from tiny import ROOT
 
 from mgexp.config.key_list import keys_page, listed_keys
-from mgexp.config.keys import BY_NAME, KEYS
+from mgexp.config.keys import BY_NAME, KEYS, default_config
 from mgexp.errors import InputError
 
 CODE = [
@@ -18,15 +18,18 @@ CODE = [
 
 
 def words(path):
-    """Names of attributes and whole strings: how a module may spell a key's section and name."""
+    """Names, attributes and whole strings: how a module may spell a key's section and name."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Attribute):
             yield node.attr
+        elif isinstance(node, ast.Name):
+            yield node.id
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
 
 
 WORDS = {path: set(words(path)) for path in CODE}
+CONFIG = default_config()
 
 
 def test_names_are_unique():
@@ -40,9 +43,12 @@ def test_every_default_is_a_legal_value_of_its_type():
 
 
 def test_every_key_is_read_outside_of_the_configuration():
-    # cfg.SECTION.NAME, node = cfg.SECTION … node.NAME, or the section with "NAME", all in one module.
+    # cfg.SECTION.NAME, node = cfg.SECTION … node.NAME, node: SectionKeys … node.NAME, or the section with "NAME",
+    # all in one module.
     for key in KEYS:
-        used = [path for path, found in WORDS.items() if set(key.name.split(".")) <= found]
+        section, _, name = key.name.rpartition(".")
+        spelled = {section, type(getattr(CONFIG, section)).__name__} if section else {name}
+        used = [found for found in WORDS.values() if name in found and spelled & found]
         assert used, f"{key.name} has no effect: nothing in mgexp/ or tools/ reads it"
 
 
