@@ -101,15 +101,15 @@ def train_flops(
 def activation_bytes(model: nn.Module, frames: int, crop: int) -> int:
     """Estimate the bytes that one clip (3, frames, crop, crop) keeps for backward, in fp32.
 
-    A copy of ``model`` runs on the meta device, where nothing is computed. The estimate counts the
-    tensors that autograd saves, each storage once, without the weights. A step also needs weights,
+    A copy of ``model`` runs with tensors of a CPU that hold no values, so nothing is computed. The estimate counts
+    the tensors that autograd saves, each storage once, without the weights. A step also needs weights,
     gradients, momenta and the workspace of convolutions. Raises InputError if the model does not run there.
     """
     # Batch norm does not train on a single value per channel. So two clips pass, and half of the
     # bytes count.
     clone = copy.deepcopy(model).to("meta").train()
     fake_cpu = FakeTensorMode(allow_non_fake_inputs=True)
-    # Nothing is computed there either, and torch takes the kernel of attention of a real CPU.
+    # Unlike the meta device, it takes the kernel of attention of a real CPU, which keeps no products of all pairs.
     with fake_cpu:
         clone = clone.to_empty(device="cpu")
     weights = [tensor.untyped_storage() for tensor in (*clone.parameters(), *clone.buffers())]

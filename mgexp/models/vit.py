@@ -82,11 +82,11 @@ class Block(nn.Module):
 class VideoTransformer(nn.Module):
     """Turn float clips (B, 3, T, S, S) into logits (B, classes).
 
-    T must divide by the frames of ``tubelet``, and S by its pixels. ``full``: frames and crop of the full shape.
-    ``positions``: learned (a table for the full clip, interpolated for others), rotary, or those of V-JEPA 2. As
-    in V-JEPA 2, tokens are then normalised before their mean is taken, and not after. ``has_class_token``: the
-    classifier sees a class token, and not the mean of all tokens. ``drop_path``: the share of the last block; it
-    grows linearly from 0 at the first.
+    T must divide by the frames of ``TUBELET``, and S by its pixels. ``full``: frames and crop of the full shape.
+    ``POSITIONS``: learned (a table for the full clip, interpolated for others), rotary, or those of V-JEPA 2. As
+    in V-JEPA 2, tokens are then normalised before their mean is taken, and not after. ``CLS_EMBED_ON``: the
+    classifier sees a class token, and not the mean of all tokens. ``DROPPATH_RATE``: the share of the last block;
+    it grows linearly from 0 at the first.
     """
 
     def __init__(
