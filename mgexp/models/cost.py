@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from mgexp.errors import InputError, first_line
 from mgexp.models.forms import drop_forms
-from mgexp.multigrid.schedule import Schedule, step_counts
+from mgexp.multigrid.schedule import Schedule
 from mgexp.run.log import LOGGER
 
 FLOPS_PER_MAC = 2
@@ -93,9 +93,9 @@ def train_flops(
     schedule: Schedule, macs: Mapping[tuple[int, int], int], end_step: int | None = None
 ) -> int:
     """Count the FLOPs of the training steps before ``end_step``, by default of all steps."""
-    counts = step_counts(schedule, 0, end_step)
-    own = sum(num * s.clips * macs[s.frames, s.crop] for s, num in counts.items())
-    return own * schedule.num_processes * FLOPS_PER_MAC * TRAINING_PER_FORWARD
+    end = schedule.total_steps if end_step is None else end_step
+    forward = schedule.cost_before(end, lambda frames, crop: macs[frames, crop])
+    return forward * FLOPS_PER_MAC * TRAINING_PER_FORWARD
 
 
 def activation_bytes(model: nn.Module, frames: int, crop: int) -> int:

@@ -82,9 +82,9 @@ def mvit(
     """Build a network of ``DEPTH`` blocks.
 
     The blocks ``STAGES`` halve height and width of the grid, and double channels and heads. Keys and values have a
-    grid as coarse as that of the last stage. ``full``: frames and crop of the full shape.
-    The defaults of the keys are torchvision's mvit_v2_s. Raises ValueError if the full clip
-    does not divide into cells, or for stages that are no blocks.
+    grid as coarse as that of the last stage. ``full``: frames and crop of the full shape. The defaults of the keys
+    are torchvision's mvit_v2_s. Raises ValueError if the full clip does not divide into cells, or for stages that
+    are no blocks.
     """
     stages, depth, width, heads = keys.STAGES, keys.DEPTH, keys.EMBED_DIM, keys.NUM_HEADS
     cell = (PATCH_STRIDE[0], PATCH_STRIDE[1] * 2 ** len(stages))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -123,13 +124,15 @@ class Schedule:
         step = bisect.bisect_left(range(self.total_steps), epoch, key=self.epoch_before)
         return min(step, self.total_steps - 1)
 
-    def cost_before(self, step: int) -> int:
-        """Sum the cost of the clips of all steps before ``step``: frames × crop², or ``Multigrid.costs``."""
+    def cost_before(self, step: int, cost: Callable[[int, int], int] | None = None) -> int:
+        """Sum the cost of the clips before ``step``: ``cost(frames, crop)``, or else ``Multigrid.clip_cost``."""
         # All numbers are whole, so the sums are exact however long the run is.
-        counts = step_counts(self, 0, step)
-        cost = self.multigrid.clip_cost
-        own = sum(num * s.clips * cost(s.frames, s.crop) for s, num in counts.items())
-        return own * self.num_processes
+        cost, total = cost or self.multigrid.clip_cost, 0
+        for phase in self.phases:
+            num_steps = min(max(0, step - phase.start_step), phase.num_steps)
+            for shape, steps in phase.turns.steps_by_shape(num_steps):
+                total += steps * shape.clips(self.recipe.clips) * cost(shape.frames, shape.crop)
+        return total
 
     @cached_property
     def _warmup_epochs(self) -> float:
@@ -255,16 +258,13 @@ def step_shape(schedule: Schedule, phase: Phase, shape: BatchShape) -> StepShape
     return StepShape(shape.frames, shape.crop, clips, phase.num_bn_groups)
 
 
-def step_counts(
-    schedule: Schedule, first_step: int = 0, end_step: int | None = None
-) -> Counter[StepShape]:
-    """Count the steps from ``first_step`` to ``end_step``, by default the last, that have each shape."""
+def step_counts(schedule: Schedule, first_step: int = 0) -> Counter[StepShape]:
+    """Count the steps from ``first_step`` on that have each shape."""
     counts: Counter[StepShape] = Counter()
-    last = schedule.total_steps if end_step is None else end_step
     for phase in schedule.phases:
-        # Both may lie inside a turn. A difference of two counts is exact there too.
-        for end, sign in ((last, 1), (first_step, -1)):
-            num_steps = min(max(0, end - phase.start_step), phase.num_steps)
+        num_done = min(max(0, first_step - phase.start_step), phase.num_steps)
+        # A resume may begin inside a turn. A difference of two counts is exact there too.
+        for num_steps, sign in ((phase.num_steps, 1), (num_done, -1)):
             for shape, steps in phase.turns.steps_by_shape(num_steps):
                 counts[step_shape(schedule, phase, shape)] += sign * steps
     return counts

@@ -18,11 +18,11 @@ CODE = [
 
 
 def words(path):
-    """Names, attributes and whole strings: how a module may spell a key's section and name."""
+    """Attributes, whole strings and types of sections: how a module may spell a key's section and name."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Attribute):
             yield node.attr
-        elif isinstance(node, ast.Name):
+        elif isinstance(node, ast.Name) and node.id.endswith("Keys"):
             yield node.id
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value

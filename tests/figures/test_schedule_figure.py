@@ -1,14 +1,30 @@
-"""Schedules of rows: their clips and rates by hand, and what the lines of their figure say."""
+"""Schedules of rows: their FLOPs, clips and rates by hand, and what the lines of their figure say."""
 
 import pytest
-from samples import row_schedule
+from samples import MACS, row_schedule
 
 from mgexp.figures.schedule import draw_schedule
+from mgexp.models.cost import train_flops
 from mgexp.multigrid.recipe import BASELINE, LONG, LONG_SHORT, SHORT
 
 
-def test_clips_for_each_teraflop():
-    row = row_schedule()
+@pytest.fixture(scope="module")
+def row():
+    return row_schedule()
+
+
+def step_by_step(row, steps):
+    plans = (row.schedule.plan_at(step) for step in range(steps))
+    return sum(6 * plan.clips * MACS[plan.frames, plan.crop] for plan in plans)
+
+
+@pytest.mark.parametrize("step", [0, 1, 2, 100, 217, 428])
+def test_flops_before_a_step_are_the_sum_of_the_steps_before(row, step):
+    assert train_flops(row.schedule, row.macs, step) == step_by_step(row, step)
+    assert row.train_flops == step_by_step(row, row.schedule.total_steps)
+
+
+def test_clips_for_each_teraflop(row):
     # The first cycle: 128 clips of 4 × 32², twice 64 clips of 4 × 45².
     flops = 6000 * (128 * 4 * 32**2 + 2 * 64 * 4 * 45**2)
     assert row.clips_per_teraflop(row.schedule.phases[0].cycle.shapes) == pytest.approx(

@@ -40,7 +40,9 @@ def test_a_killed_run_ends_with_the_same_bits(
     assert_same(output, finished_run)
 
 
-@pytest.mark.parametrize("step", [0, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "step", [0, *(pytest.param(step, marks=pytest.mark.slow) for step in (3, 4, 8))]
+)
 def test_a_terminated_run_saves_and_ends_with_the_same_bits(step, finished_run, cfg, output, main):
     """Step 4 is the one before an evaluation."""
     stop_in(step, main, command(cfg, output))

@@ -177,6 +177,13 @@ def test_computing_twice_keeps_less(tmp_path):
     assert kept_bytes(twice) < kept_bytes(plain) / 3
 
 
+def test_after_a_step_in_parts_statistics_move_as_usual(tmp_path):
+    model, batch = network_and_batch(tmp_path)
+    trained(model, batch, 4)
+    layers = [m for m in model.modules() if isinstance(m, GroupedBatchNorm3d)]
+    assert all(layer.kept is None for layer in layers)
+
+
 def test_no_step_waits_for_the_device(tmp_path):
     """To read a value, or a size that depends on values, would wait for a GPU."""
     model, batch = network_and_batch(tmp_path)
