@@ -292,7 +292,7 @@ def precision(place: Place) -> list[Command]:
 PIECES = (
     Piece("doctor", "The machine", lambda place: [tool("doctor")]),
     Piece("tests", "Tests of what only a GPU does", tests),
-    Piece("precision", "Precision and steps at the shapes of Kinetics-400", precision),
+    Piece("precision", "Precision at the shapes of Kinetics-400", precision),
     step("step_slowfast", SLOWFAST, WAYS),
     step("step_slowfast_compiled", SLOWFAST, ("ours", "compiled")),
     step("step_slowfast_graphs", SLOWFAST, ("ours", "cuda_graphs")),

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Check an installation and a machine, and whether multigrid saves time here.
+"""Check an installation, a machine and a row, and whether the row is likely to be as accurate as its baseline.
 
     python tools/doctor.py                                     versions, GPU, disk, other programs
-    python tools/doctor.py --cfg ROW.yaml [KEY VALUE ...]      also: precision, steps and loading of that row
+    python tools/doctor.py --cfg ROW.yaml [KEY VALUE ...]      also: precision and number of steps of that row
     python tools/doctor.py --cfg ROW.yaml --run BASELINE       also: is the row likely to be as accurate?
 
-With --cfg, the tool times every shape and compares its results in TRAIN.PRECISION with fp32, even if an earlier
-check passed. Close other programs first. With --run, it compares the steps of the row with those after which the
-finished baseline has begun to learn. Exit 0: all is well, or warnings only; 3 a problem was found; 2 bad input,
-or a package is missing; 4 stopped by Ctrl-C.
+With --cfg, the tool compares every shape in TRAIN.PRECISION with fp32, even if an earlier check passed. With
+--run, it compares the steps of the row with those after which the finished baseline has begun to learn.
+tools/plan.py predicts the seconds. Exit 0: all is well, or warnings only; 3 a problem was found; 2 bad input, or a
+package is missing; 4 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -67,16 +67,19 @@ def main(arguments: list[str]) -> int:
         row = load_row(options) if options.cfg else None
         losses = None
         if options.run:
-            from mgexp.plan.forecast import read_losses, steps_finding, takeoff_step
+            from mgexp.plan.advice import read_losses
 
             losses = read_losses(options.run)
         note(machine_findings())
         if row is not None:
-            from mgexp.plan.advice import build_row_findings
+            from mgexp.plan import advice
 
-            note(build_row_findings(*row))
+            cfg, schedule = row
+            note([advice.steps_finding(schedule)])
             if losses is not None:
-                note([steps_finding(row[1].total_steps, takeoff_step(losses))])
+                takeoff = advice.takeoff_step(losses)
+                note([advice.takeoff_finding(schedule.total_steps, takeoff)])
+            note(advice.build_precision_findings(cfg, schedule))
     except ImportError as error:
         # The usual cause is a torchvision that does not fit torch. The findings on the machine then name the
         # remedy.
@@ -101,19 +104,15 @@ def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
     # These imports need torchvision, which may be broken. Without --cfg, the doctor must work in that case too.
     import torch
 
-    from mgexp.config.load import in_fold, read_config
+    from mgexp.config.load import read_config
     from mgexp.dist import device_of, device_problems
     from mgexp.errors import collected
-    from mgexp.plan.measure import MANY_VIDEOS, build_checked_schedule
-    from mgexp.run.files import is_listed
+    from mgexp.plan.measure import build_checked_schedule
     from mgexp.train.precision import resolve_precision
     from mgexp.train.setup import build_num_videos
 
     cfg, problems = read_config(options.cfg, options.overrides)
-    has_list = is_listed(in_fold(cfg).DATA.TRAIN_LIST)
-    # The shapes do not depend on the number of videos, if there are enough videos for a step of each shape.
-    given = None if has_list else cfg.DATA.NUM_VIDEOS or MANY_VIDEOS
-    num_videos, more = build_num_videos(cfg, given)
+    num_videos, more = build_num_videos(cfg, None)
     problems += more
     problems += device_problems(cfg.DEVICE, torch.cuda.device_count(), cfg.TRAIN.COMPILE)
     with collected(problems):

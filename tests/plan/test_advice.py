@@ -1,58 +1,36 @@
-"""What the doctor says of a row: from times given by hand, and measured on a tiny model."""
+"""What the doctor says of a row: its steps, the take-off and its limit by hand, and which runs are no baseline."""
 
 import pytest
-import torch
 from tiny import tiny_config
 
-from mgexp.errors import TrainingError
-from mgexp.multigrid.schedule import StepShape
-from mgexp.plan.advice import (
-    loading_finding,
-    shapes_finding,
-    speed_finding,
-    steps_finding,
-    time_gradients,
-)
-from mgexp.plan.loading import kinds_of, phase_loads
-from mgexp.plan.predict import Resources
-from mgexp.plan.ways import build_training_step
+from mgexp.errors import InputError
+from mgexp.plan.advice import read_losses, steps_finding, takeoff_finding, takeoff_step
 from mgexp.train.setup import build_row_schedule
-
-CPU = torch.device("cpu")
-COARSE, FULL = StepShape(4, 32, 32, 4), StepShape(16, 64, 8, 1)
-SECONDS = {COARSE: 0.5, FULL: 1.0}
-
-
-def test_the_speedup_is_that_of_seconds():
-    # the row: 30 × 0.5 + 10 × 1 = 25 s; the baseline: 100 × 1
-    found = speed_finding(SECONDS, {COARSE: 30, FULL: 10}, 100)
-    assert (found.status, found.values["speedup"]) == ("OK", pytest.approx(4.0))
-    assert speed_finding(SECONDS, {COARSE: 30, FULL: 10}, 25).status == "warning"
-
-
-def test_the_seconds_of_each_shape_are_for_programs_too():
-    """The coarse step has a quarter of the pixels of the full one."""
-    found = shapes_finding(SECONDS)
-    assert found.values == {"32x4x32²": 0.5, "8x16x64²": 1.0}
-    assert "32x4x32²: 0.5 s (2.00), 8x16x64²: 1 s (1.00)" in found.text
 
 
 @pytest.mark.parametrize(
-    ("core_seconds", "resources", "status"),
+    ("losses", "expected"),
     [
-        (0.001, Resources(2, 4), "OK"),
-        (1.0, Resources(2, 4), "warning"),
-        # 42.7 clips, the mean of 64, 32 and 32, in a step of 1 s on both cores.
-        (0.03, Resources(2, 2, busy_cores=2), "warning"),
+        # Means of ten lines: 4 at step 100, then 0.3 less with each line, and 1 at the end. Half is 2.5.
+        ([4.0] * 10 + [1.0] * 10, 150),
+        # Fewer than ten lines are averaged all at once.
+        ([3.0, 1.0], 20),
+        # A short peak, and a fall after a long plateau.
+        ([3.0] * 40 + [1.0] * 40, 450),
     ],
 )
-def test_loading_is_judged_by_the_cores_it_needs(tmp_path, core_seconds, resources, status):
-    schedule = build_row_schedule(tiny_config(tmp_path), 24)
-    seconds = dict.fromkeys(kinds_of(phase_loads(schedule)), core_seconds)
-    found = loading_finding(schedule, seconds, 1.0, resources)
-    assert found.status == status
-    wanted = resources.busy_cores + 128 / 3 * core_seconds
-    assert found.values["cores"] == pytest.approx(wanted)
+def test_the_takeoff_is_half_of_the_fall_of_the_smoothed_loss(losses, expected):
+    assert takeoff_step([(10 * (n + 1), loss) for n, loss in enumerate(losses)]) == expected
+
+
+def test_five_takeoffs_are_enough_and_less_is_not():
+    assert takeoff_finding(1000, 200).status == "OK"
+    assert takeoff_finding(999, 200).status == "warning"
+
+
+def test_a_run_at_several_shapes_is_no_baseline(finished_run):
+    with pytest.raises(InputError, match="trained at several shapes"):
+        read_losses(finished_run)
 
 
 @pytest.mark.parametrize(
@@ -65,28 +43,3 @@ def test_loading_is_judged_by_the_cores_it_needs(tmp_path, core_seconds, resourc
 def test_steps_are_counted_before_training(tmp_path, num_videos, status, words):
     found = steps_finding(build_row_schedule(tiny_config(tmp_path), num_videos))
     assert found.status == status and words in found.text
-
-
-@pytest.mark.parametrize(
-    ("keys", "shapes"),
-    [
-        # Few clips are timed in one BN group, which cannot be cut into parts. 32 clips by 4 are 8.
-        ({"TRAIN.MAX_CLIPS_PER_GPU": 4}, [StepShape(2, 16, 32, 8), StepShape(2, 24, 8, 2)]),
-        # Mixup blends pairs. 14 clips by 2 are 7.
-        ({"AUG.MIXUP_ALPHA": 0.8}, [StepShape(2, 16, 14, 1), StepShape(2, 24, 4, 1)]),
-    ],
-)
-def test_keys_that_divide_a_mini_batch_do_not_stop_the_timing(keys, shapes, tmp_path):
-    way = build_training_step(tiny_config(tmp_path, keys), CPU)
-    assert [*time_gradients(way, shapes)] == shapes
-
-
-def test_a_shape_that_does_not_fit_is_one_message(tmp_path, monkeypatch):
-    def fail(*_):
-        raise torch.OutOfMemoryError("CUDA out of memory.")
-
-    way = build_training_step(tiny_config(tmp_path), CPU)
-    monkeypatch.setattr("mgexp.plan.advice.measure_steps", fail)
-    shapes = [StepShape(4, 16, 32, 8), StepShape(8, 32, 4, 1)]
-    with pytest.raises(TrainingError, match="32x4x16²: out of memory"):
-        time_gradients(way, shapes)

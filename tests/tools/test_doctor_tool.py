@@ -29,9 +29,7 @@ def test_a_row_with_videos_and_its_baseline(call, tiny_data, tmp_path):
     _, out, err = call("doctor", "--cfg", row, "--run", tmp_path, "--json")
     found = {one["name"]: one for one in json.loads(out)["findings"]}
     assert err == ""
-    assert {"precision", "speed"} < found.keys()
-    assert found["loading"]["values"]["cores"] > 0
-    assert len(found["steps"]["values"]) == 8
+    assert found["precision"]["text"] == "fp32: nothing to check"
     assert found["number of steps"]["status"] == "warning"
     assert found["multigrid: length"]["values"] == {"steps": 10, "takeoff": 4}
 
