@@ -15,7 +15,6 @@ from mgexp.figures.scores import (
     draw_accuracy,
     draw_equal_flops,
     draw_gains,
-    draw_seconds,
     draw_speed_up,
 )
 from mgexp.figures.style import PrintFigure, printed, row_label
@@ -91,8 +90,6 @@ def draw_figures(
     figures = {}
     if comparison.finished:
         figures["accuracy"] = draw_accuracy(comparison)
-    if comparison.in_usual_setting.finished:
-        figures["seconds"] = draw_seconds(comparison.in_usual_setting)
     if len(pairs) > MANY_ROWS:
         figures["gains"] = draw_gains(pairs, margin)
     elif pairs:

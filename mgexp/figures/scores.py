@@ -1,4 +1,4 @@
-"""Draw scores over FLOPs, steps and seconds, gains and losses against a baseline, and where the seconds went."""
+"""Draw scores over FLOPs, steps and seconds, and gains and losses against a baseline."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from dataclasses import replace
 from statistics import fmean
 
 from matplotlib.axes import Axes
-from matplotlib.patches import Patch
 
 from mgexp.figures.style import (
     COLOURS,
     QUIET,
     PrintFigure,
     RowStyle,
-    arms,
     draw_mean,
     draw_seeds,
     flops_axis,
@@ -23,11 +21,9 @@ from mgexp.figures.style import (
     printed,
     quiet_grid,
     round_numbers,
-    round_ticks,
     row_label,
     row_styles,
     signed,
-    unit_of,
     without_interval,
 )
 from mgexp.results.comparison import BASELINE, Comparison, Estimate, Pair
@@ -362,85 +358,3 @@ def _draw_differences(axes: Axes, comparison: Comparison, styles: Mapping[str, R
     axes.set_xlabel(f"{comparison.metric} gained at equal FLOPs (points)")
     round_numbers(axes.xaxis, 6, signed)
     quiet_grid(axes, "x")
-
-
-# --- where the seconds went
-
-BAR_INCHES = 0.27
-WORDS_ROOM = 1.4
-"""The width of a panel divided by the longest bar. The room beside the bar is for its words."""
-
-
-# The colour of each part of a program's seconds, and how many a run has. All parts together are the program. Those
-# that the training clock counts are coloured, and the others are grey. No row of the paper has one of these
-# colours, so that nobody takes a part for a row.
-PARTS: dict[str, tuple[str, Callable[[Run], float]]] = {
-    "training steps": ("#56B4E9", lambda run: run.steady_seconds - run.input_wait_seconds),
-    "waiting for input": ("#CC79A7", lambda run: run.input_wait_seconds),
-    "first use of a shape": ("#009E73", lambda run: run.shape_warmup_seconds),
-    "evaluation": ("#707070", lambda run: run.evaluate_seconds),
-    "precise BN": ("#9A9A9A", lambda run: run.precise_bn_seconds),
-    "checkpoints": ("#404040", lambda run: run.checkpoint_seconds),
-    "start-up and the rest": ("#C8C8C8", lambda run: run.rest_seconds),
-}
-
-
-def draw_seconds(comparison: Comparison) -> PrintFigure:
-    """Draw a bar for each row: its mean seconds by part, and the range of their sum. Draw FLOP/s beside it."""
-    names = [row_label(row.name) for row in comparison.finished]
-    with printed():
-        figure = PrintFigure(0.45 + BAR_INCHES * len(names))
-        bars, rates = figure.subplots(1, 2, width_ratios=(3, 1), sharey=True)
-        _draw_bars(bars, comparison)
-        _draw_rates(rates, comparison)
-        bars.set_yticks(range(len(names)), names, color="black")
-        # The limits go from high to low, so that the first row is on top.
-        bars.set_ylim(len(names) - 0.5, -0.5)
-        for axes in (bars, rates):
-            axes.tick_params(axis="y", length=0)
-            quiet_grid(axes, "x")
-        figure.add_legend([Patch(color=PARTS[name][0], label=name) for name in PARTS])
-    return figure
-
-
-def _draw_bars(axes: Axes, comparison: Comparison) -> None:
-    """Draw the parts of each row's seconds one after another, and the range of the whole over the seeds."""
-    for place, row in enumerate(comparison.finished):
-        left = 0.0
-        for colour, seconds_of in PARTS.values():
-            seconds = fmean(map(seconds_of, row.runs.values()))
-            axes.barh(place, seconds, left=left, height=0.66, color=colour, lw=0)
-            left += seconds
-        ends = row.each("program_seconds")
-        if len(ends) > 1:
-            axes.errorbar(
-                left, place, xerr=arms(left, ends), color="black", elinewidth=0.8, capsize=2, capthick=0.8
-            )  # fmt: skip
-        training = row.mean("train_seconds")
-        _write(axes, max(ends), place, f"{left:,.0f} s, training {training:,.0f} s")
-    axes.set_xlabel("seconds of the program; line: range")
-    longest = axes.get_xlim()[1]
-    axes.set_xticks([tick for tick in round_ticks(6).tick_values(0, longest) if tick <= longest])
-    axes.set_xlim(0, WORDS_ROOM * longest)
-
-
-def _draw_rates(axes: Axes, comparison: Comparison) -> None:
-    """Draw the steady FLOP/s. They explain why the speed-up in time differs from the saving of FLOPs."""
-    styles = row_styles([row.name for row in comparison.rows])
-    unit, prefix = unit_of(max(run.steady_flops_per_second for run in comparison.runs))
-    for place, row in enumerate(comparison.finished):
-        rates = [run.steady_flops_per_second / unit for run in row.runs.values()]
-        axes.barh(place, fmean(rates), height=0.66, color=styles[row.name].colour, lw=0)
-        if len(rates) > 1:
-            axes.plot(rates, [place] * len(rates), "o", ms=2.4, mfc="white", mec="black", mew=0.5)
-        _write(axes, max(rates), place, f"{fmean(rates):,.3g}")
-    axes.set_xlabel(f"steady {prefix}FLOP/s")
-    axes.set_xlim(right=1.25 * axes.get_xlim()[1])
-    round_numbers(axes.xaxis, 4)
-
-
-def _write(axes: Axes, at: float, place: int, words: str) -> None:
-    """Write words to the right of a bar. Their distance is in points, so it does not depend on the scale."""
-    axes.annotate(
-        words, (at, place), xytext=(5, 0), textcoords="offset points", va="center", fontsize=6.5
-    )

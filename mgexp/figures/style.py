@@ -202,13 +202,9 @@ def signed(value: float) -> str:
     return f"{value:+g}".replace("-", "−") if abs(value) > 1e-9 else "0"
 
 
-def round_ticks(most: int) -> MaxNLocator:
-    return MaxNLocator(most, steps=[1, 2, 2.5, 5, 10])
-
-
 def round_numbers(axis: Axis, most: int, words: Callable[[float], str] | None = None) -> None:
-    """Give an axis the ticks of `round_ticks`, and labels that ``words`` writes from their numbers."""
-    axis.set_major_locator(round_ticks(most))
+    """Give an axis at most so many round ticks, and labels that ``words`` writes from their numbers."""
+    axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]))
     if words:
         # Matplotlib's own labels may move a common factor or offset to the end of the axis, where few people look.
         axis.set_major_formatter(FuncFormatter(lambda value, _: words(value)))

@@ -63,21 +63,19 @@ def test_runs_have_the_schedule_they_were_trained_with(tmp_path):
 def test_a_report_has_the_figures_that_can_be_drawn(monkeypatch):
     monkeypatch.setattr("mgexp.figures.style.PrintFigure.file", lambda figure, kind: kind.encode())
     found = draw_figures(comparison(run("baseline"), run("long", seconds=50.0)), [row_schedule()])
-    assert {one.name for one in found} == {"accuracy", "seconds", "speed_up", "schedule"}
+    assert {one.name for one in found} == {"accuracy", "speed_up", "schedule"}
     assert {(one.png, one.svg) for one in found} == {(b"png", b"svg")}
     runs = [run(f"row_{number}", top1=90.0 + number) for number in range(9)]
     many = draw_figures(comparison(run("baseline"), *runs), [])
-    assert {one.name for one in many} == {"accuracy", "seconds", "gains"}
+    assert {one.name for one in many} == {"accuracy", "gains"}
     alone = draw_figures(comparison(run("long")), [])
-    assert {one.name for one in alone} == {"accuracy", "seconds"}
-    (early,) = draw_figures(comparison(replace(run("long"), is_untimed=True)), [])
-    assert early.name == "accuracy"
+    assert {one.name for one in alone} == {"accuracy"}
 
 
 def test_figures_that_a_page_no_longer_has_are_removed(tmp_path):
     figures = tmp_path / "figures"
     figures.mkdir()
-    for name in ("accuracy.png", "seconds.png", "seconds.svg", "mine.png"):
+    for name in ("accuracy.png", "speed_up.png", "speed_up.svg", "mine.png"):
         (figures / name).touch()
     pictures = draw_figures(comparison(replace(run("long"), is_untimed=True)), [])
     remove_others(tmp_path, pictures)

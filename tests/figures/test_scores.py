@@ -7,13 +7,12 @@ import pytest
 from samples import comparison, run
 
 from mgexp.figures.scores import (
-    PARTS,
     draw_accuracy,
     draw_equal_flops,
     draw_gains,
-    draw_seconds,
     draw_speed_up,
 )
+from mgexp.figures.style import arms
 from mgexp.results.comparison import Pair, Row, estimate_mean
 
 # --- accuracy over FLOPs, steps and seconds
@@ -60,6 +59,12 @@ def test_the_mean_of_three_seeds_has_its_interval():
     (segment,) = bar.lines[2][0].get_segments()
     # Mean 97, standard deviation 1, error 1/√3, times 4.303 for 2 degrees of freedom.
     assert list(segment[:, 1]) == pytest.approx([97 - 2.4843, 97 + 2.4843], abs=1e-3)
+
+
+def test_no_arm_of_an_interval_is_less_than_0():
+    """Rounding puts a mean beside equal ends, and Matplotlib refuses a negative length."""
+    assert arms(1.0 - 2**-53, (1.0, 1.0)) == [[0.0], [2**-53]]
+    assert arms(1.0 + 2**-52, (1.0, 1.0)) == [[2**-52], [0.0]]
 
 
 # --- speed-up against accuracy
@@ -190,30 +195,3 @@ def test_baselines_are_joined_from_the_shortest_to_the_whole_one_and_gains_are_d
     (seeds,) = (line for line in gains.get_lines() if line.get_markersize() == 3)
     assert [*seeds.get_xdata()] == [6.0, 8.0]
     assert [tick.get_text() for tick in gains.get_yticklabels()] == ["long + short"]
-
-
-# --- where the seconds went
-
-ONE = run("baseline", seconds=100.0, flops=9.9e12)
-
-
-def test_the_parts_add_up_to_the_program():
-    # Training 100: 1 first use, 5 waiting, 94 steps. Then 12, 8 and 1, and 9 of 130 are left.
-    assert [seconds(ONE) for _, seconds in PARTS.values()] == [94.0, 5.0, 1.0, 12.0, 8.0, 1.0, 9.0]
-
-
-def test_a_bar_is_as_long_as_the_program():
-    bars, rates = draw_seconds(comparison(ONE)).axes
-    assert max(patch.get_x() + patch.get_width() for patch in bars.patches) == 130.0
-    # 9.9e12 FLOPs in 99 steady seconds, in GFLOP/s.
-    assert rates.patches[0].get_width() == pytest.approx(100.0)
-
-
-@pytest.mark.parametrize("seconds", [(100.0, 110.0, 120.0), (1.377, 1.377), (1.059, 1.059)])
-def test_several_seeds_have_their_range(seconds):
-    """The sum of the parts is rounded, and no arm of the range may be less than 0."""
-    runs = [run("baseline", seed, seconds=each) for seed, each in enumerate(seconds)]
-    bars, _ = draw_seconds(comparison(*runs)).axes
-    (container,) = [one for one in bars.containers if not hasattr(one, "patches")]
-    (segment,) = container.lines[2][0].get_segments()
-    assert list(segment[:, 0]) == pytest.approx([seconds[0] + 30, seconds[-1] + 30])

@@ -91,6 +91,16 @@ def test_accuracy_has_an_interval_and_a_verdict(results):
     assert len(lines) == 2
 
 
+def test_the_parts_of_the_time_add_up_to_the_program(results):
+    """Of 125 s, 100 are training with 5 of waiting, three parts have 3.5 each, and the rest is 14.5."""
+    baseline = Row("baseline", {0: one("baseline", 0, 90.0, 100.0, 4.8e12)})
+    text = page(replace(results, comparison=Comparison((baseline,))))
+    parts = list(row(table_of(text, "Where the time went"), "baseline").values())[1:]
+    # 4.8e12 FLOPs in the 96 s of training without the first use of shapes.
+    shares = ["80.0 %", "4.0 %", "2.8 %", "2.8 %", "2.8 %", "11.6 %"]
+    assert parts == ["125", *shares, "3.5", "50"]
+
+
 @pytest.mark.parametrize(
     ("place", "controls"), [("coarse", ["repeated"]), ("coarse", []), ("../other/coarse", [])]
 )

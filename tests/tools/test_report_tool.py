@@ -65,12 +65,12 @@ def test_runs_of_a_network_of_one_s_own_need_its_file(runs, report, not_drawn, o
 
 def test_every_figure_is_there_and_shown(runs, report, not_drawn):
     assert report(runs) == 0
-    names = ("accuracy", "schedule", "seconds", "speed_up")
+    names = ("accuracy", "schedule", "speed_up")
     assert figures(runs) == [f"{name}.{kind}" for name in names for kind in ("png", "svg")]
     text = RunsDir(runs).report_md.read_text()
     shown = re.findall(r"!\[.*\]\((.*)\)", text)
     assert sorted(shown) == [f"figures/{name}.png" for name in names]
-    assert RunsDir(runs).report_html.read_text().count("<img ") == 4
+    assert RunsDir(runs).report_html.read_text().count("<img ") == 3
 
 
 def test_classes_have_the_names_that_the_runs_keep(runs, report, not_drawn):
