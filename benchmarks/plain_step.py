@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import count
 
@@ -126,12 +127,18 @@ def build_ways(
     # On a CPU, our training makes its process keep freed memory. Plain training does not, so it gets its own
     # process.
     ours, plain = build_training_step(cfg, device), partial(build_plain_step, cfg, device)
+
+    def in_one_group(shape: StepShape) -> Step:
+        # A BN group cannot be cut into parts.
+        uncut = replace(ours, step=replace(ours.step, max_clips=0))
+        return uncut(replace(shape, num_bn_groups=1))
+
     makers: dict[str, Callable[[], Way]] = {
         OURS: lambda: ours,
         PLAIN: lambda: (
             WayInProcesses([plain], torch.get_num_threads()) if device.type == "cpu" else plain()
         ),
-        ONE_GROUP: lambda: ours.in_one_group,
+        ONE_GROUP: lambda: in_one_group,
     }
     with ExitStack() as stack:
 

@@ -88,14 +88,6 @@ class TrainingStep:
         """Return the step without the update: forward and backward."""
         return self._on_clips(shape, self.step.backward)
 
-    def in_one_group(self, shape: StepShape) -> Step:
-        """Return the step with all clips in one BN group and in one part, which costs as much as plain BN."""
-        return self.uncut()(replace(shape, num_bn_groups=1))
-
-    def uncut(self) -> TrainingStep:
-        """Return the same way without TRAIN.MAX_CLIPS_PER_GPU: all clips go through the network at once."""
-        return replace(self, step=replace(self.step, max_clips=0))
-
     def _on_clips(self, shape: StepShape, train: Callable[[Batch, int, Draws], Tensor]) -> Step:
         arrive, numbers = self.data.arriving(shape), count()
 

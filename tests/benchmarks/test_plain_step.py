@@ -17,6 +17,8 @@ SHAPE = StepShape(frames=4, crop=16, clips=4, num_bn_groups=2)
         {},
         {"SOLVER.HEAD_LR_FACTOR": 1000.0, "SOLVER.CLIP_GRAD_L2NORM": 0.1},
         {"SOLVER.OPTIMIZING_METHOD": "adamw"},
+        # Neither cuts a mini-batch into parts, because a BN group cannot be cut.
+        {"TRAIN.MAX_CLIPS_PER_GPU": 2},
     ],
 )
 def test_the_plain_way_has_the_losses_of_ours_in_one_group(changes, tmp_path):

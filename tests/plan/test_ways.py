@@ -35,18 +35,8 @@ def test_ours_has_the_groups_of_the_shape(cfg):
     ours = build_training_step(cfg, CPU)
     ours(SHAPE)()
     assert groups_of(ours.step.model) == {2}
-    ours.in_one_group(SHAPE)()
+    ours(replace(SHAPE, num_bn_groups=1))()
     assert groups_of(ours.step.model) == {1}
-
-
-def test_one_group_is_not_cut_into_parts(tmp_path):
-    """A BN group cannot be cut, so TRAIN.MAX_CLIPS_PER_GPU would be too few."""
-    way = build_training_step(tiny_config(tmp_path, {"TRAIN.MAX_CLIPS_PER_GPU": 2}), CPU)
-    one = replace(SHAPE, num_bn_groups=1)
-    with pytest.raises(ValueError, match=r"4 clips .* cannot be cut"):
-        way(one)()
-    whole = build_training_step(tiny_config(tmp_path), CPU)
-    assert way.in_one_group(SHAPE)().item() == whole(one)().item()
 
 
 def test_gradients_leave_the_weights_alone(cfg):
