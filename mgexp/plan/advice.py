@@ -74,7 +74,7 @@ def steps_finding(schedule: Schedule) -> Finding:
 
 
 def read_losses(run: Path) -> Losses:
-    """Read those of a baseline. Raises InputError if ``run`` is no run, or has several shapes."""
+    """Read the losses of a baseline. Raises InputError if ``run`` is no run, or has several shapes."""
     run_dir, _ = load_run(run)
     lines = [*read_jsonl(run_dir.metrics_jsonl)]
     if len({(line["frames"], line["crop"]) for line in lines}) != 1:

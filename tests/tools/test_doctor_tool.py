@@ -5,6 +5,7 @@ import json
 import pytest
 from tiny import data_keys, load_tool, write_config
 
+from mgexp.errors import TrainingError
 from mgexp.plan.doctor import Finding
 
 
@@ -34,18 +35,26 @@ def test_a_row_with_videos_and_its_baseline(call, tiny_data, tmp_path):
     assert found["multigrid: length"]["values"] == {"steps": 10, "takeoff": 4}
 
 
-@pytest.mark.usefixtures("without_machine")
-def test_a_row_that_bf16_is_wrong_for_is_a_problem(call, tmp_path, monkeypatch):
-    def wrong(model, shapes, *_):
-        return [f"{shape}: weight gradient of x has cosine 0.500" for shape in shapes]
+def wrong(model, shapes, *_):
+    return [f"{shape}: weight gradient of x has cosine 0.500" for shape in shapes]
 
-    monkeypatch.setattr("mgexp.plan.advice.check_precision", wrong)
+
+def too_large(model, shapes, *_):
+    raise TrainingError("out of memory at 4x8x32²")
+
+
+@pytest.mark.parametrize(
+    ("check", "text"), [(wrong, "weight gradient of x"), (too_large, "out of memory at 4x8x32²")]
+)
+@pytest.mark.usefixtures("without_machine")
+def test_a_row_that_cannot_train_in_bf16_is_a_problem(check, text, call, tmp_path, monkeypatch):
+    monkeypatch.setattr("mgexp.plan.advice.check_precision", check)
     keys = {"MULTIGRID.LONG_CYCLE": False, "MULTIGRID.SHORT_CYCLE": False}
     keys |= {"TRAIN.PRECISION": "bf16", "DATA.NUM_VIDEOS": 24}
     row = write_config(tmp_path / "tiny.yaml", keys)
     code, out, _ = call("doctor", "--cfg", row)
     assert code == 3
-    assert "weight gradient of x" in out
+    assert text in out
 
 
 @pytest.mark.parametrize(("status", "code"), [("OK", 0), ("warning", 0), ("problem", 3)])
