@@ -13,7 +13,7 @@ nbclient = pytest.importorskip("nbclient", reason="pip install --editable '.[not
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-FIGURES = {"01_schedule": 2, "02_speedup_vs_accuracy": 4}
+FIGURES = {"01_schedule": 2, "02_speedup_vs_accuracy": 3}
 LIMIT_SECONDS = 120
 
 
