@@ -18,6 +18,7 @@ from mgexp.plan.doctor import Finding
 from mgexp.plan.ways import build_training_step
 from mgexp.run.files import read_jsonl
 from mgexp.text import counted
+from mgexp.train.precision import resolve_precision
 from mgexp.train.precision_check import check_precision
 from mgexp.train.predict import load_run
 
@@ -38,17 +39,20 @@ Losses = Sequence[tuple[int, float]]
 
 def build_precision_findings(cfg: Config, schedule: Schedule) -> list[Finding]:
     """Compare TRAIN.PRECISION with fp32 at every shape on this machine. Return a finding for each wrong shape."""
-    step = build_training_step(cfg, device_of(cfg.DEVICE)).step
+    device = device_of(cfg.DEVICE)
+    precision = resolve_precision(cfg.TRAIN.PRECISION, device)
+    if precision.is_exact:
+        return [Finding("precision", "OK", f"{precision.name}: nothing to check")]
+    step = build_training_step(cfg, device).step
     parts = step.part_shapes(step_counts(schedule))
     try:
-        faults = check_precision(step.model, parts, step.normalizer, step.precision)
+        faults = check_precision(step.model, parts, step.normalizer, precision)
     except TrainingError as error:
         return [Finding("precision", "problem", str(error))]
     if faults:
         remedy = "TRAIN.PRECISION fp32"
         return [Finding("precision", "problem", fault, remedy) for fault in faults]
-    agrees = "nothing to check" if step.precision.is_exact else "agrees with fp32 at every shape"
-    return [Finding("precision", "OK", f"{step.precision.name}: {agrees}")]
+    return [Finding("precision", "OK", f"{precision.name}: agrees with fp32 at every shape")]
 
 
 def has_few_steps(schedule: Schedule) -> bool:

@@ -1,11 +1,14 @@
 """Ours and the plain way compute the same, on the same clips."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from plain_step import build_ways
 from tiny import tiny_config
 
 from mgexp.multigrid.schedule import StepShape
+from mgexp.plan.ways import build_training_step
 
 CPU = torch.device("cpu")
 SHAPE = StepShape(frames=4, crop=16, clips=4, num_bn_groups=2)
@@ -17,8 +20,6 @@ SHAPE = StepShape(frames=4, crop=16, clips=4, num_bn_groups=2)
         {},
         {"SOLVER.HEAD_LR_FACTOR": 1000.0, "SOLVER.CLIP_GRAD_L2NORM": 0.1},
         {"SOLVER.OPTIMIZING_METHOD": "adamw"},
-        # Neither cuts a mini-batch into parts, because a BN group cannot be cut.
-        {"TRAIN.MAX_CLIPS_PER_GPU": 2},
     ],
 )
 def test_the_plain_way_has_the_losses_of_ours_in_one_group(changes, tmp_path):
@@ -28,6 +29,17 @@ def test_the_plain_way_has_the_losses_of_ours_in_one_group(changes, tmp_path):
         found = {name: torch.tensor(losses(way(SHAPE))) for name, way in ways.items()}
     assert torch.allclose(found["one_group"], found["plain"], rtol=1e-4)
     assert len(set(found["plain"].tolist())) == 3
+
+
+def test_one_group_is_not_cut_into_parts(tmp_path):
+    """A BN group cannot be cut, so TRAIN.MAX_CLIPS_PER_GPU would be too few."""
+    cfg = tiny_config(tmp_path, {"TRAIN.MAX_CLIPS_PER_GPU": 2})
+    one = replace(SHAPE, num_bn_groups=1)
+    with build_ways(cfg, ["ours", "one_group"], CPU, 1) as ways:
+        with pytest.raises(ValueError, match=r"4 clips .* cannot be cut"):
+            ways["ours"](one)()
+        whole = build_training_step(tiny_config(tmp_path), CPU)
+        assert ways["one_group"](SHAPE)().item() == whole(one)().item()
 
 
 def losses(step, num_steps=3):

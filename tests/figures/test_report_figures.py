@@ -70,6 +70,8 @@ def test_a_report_has_the_figures_that_can_be_drawn(monkeypatch):
     assert {one.name for one in many} == {"accuracy", "gains"}
     alone = draw_figures(comparison(run("long")), [])
     assert {one.name for one in alone} == {"accuracy"}
+    (early,) = draw_figures(comparison(replace(run("long"), is_untimed=True)), [])
+    assert early.name == "accuracy"
 
 
 def test_figures_that_a_page_no_longer_has_are_removed(tmp_path):
