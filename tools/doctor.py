@@ -24,8 +24,6 @@ from mgexp.errors import InputError
 try:
     import simplejson
 
-    from mgexp.config.keys import Config
-    from mgexp.multigrid.schedule import Schedule
     from mgexp.options import ToolParser, add_import_option, run_tool
     from mgexp.plan.doctor import Finding, machine_findings
 except ModuleNotFoundError as error:
@@ -64,7 +62,12 @@ def main(arguments: list[str]) -> int:
         if (options.overrides or options.run) and not options.cfg:
             raise InputError(["KEY VALUE pairs and --run need --cfg"])
         # Read the row first, so that bad input is reported before the machine is measured.
-        row = load_row(options) if options.cfg else None
+        row = None
+        if options.cfg:
+            # This needs torchvision, which may be broken. Without --cfg, the doctor must work in that case too.
+            from mgexp.plan.measure import build_row_here
+
+            row = build_row_here(options.cfg, options.overrides)
         losses = None
         if options.run:
             from mgexp.plan.advice import read_losses
@@ -97,27 +100,6 @@ def as_text(finding: Finding) -> str:
     line = f"{finding.status:8} {finding.name:{NAME_WIDTH}}  {finding.text}"
     remedy = f"\n{'':8} {'':{NAME_WIDTH}}  → {finding.remedy}" if finding.remedy else ""
     return line + remedy
-
-
-def load_row(options: argparse.Namespace) -> tuple[Config, Schedule]:
-    """Read the configuration of the row, and build its schedule. Raises InputError with all problems."""
-    # These imports need torchvision, which may be broken. Without --cfg, the doctor must work in that case too.
-    import torch
-
-    from mgexp.config.load import read_config
-    from mgexp.dist import device_of, device_problems
-    from mgexp.errors import collected
-    from mgexp.plan.measure import build_checked_schedule
-    from mgexp.train.precision import resolve_precision
-    from mgexp.train.setup import build_num_videos
-
-    cfg, problems = read_config(options.cfg, options.overrides)
-    num_videos, more = build_num_videos(cfg, None)
-    problems += more
-    problems += device_problems(cfg.DEVICE, torch.cuda.device_count(), cfg.TRAIN.COMPILE)
-    with collected(problems):
-        resolve_precision(cfg.TRAIN.PRECISION, device_of(cfg.DEVICE))
-    return cfg, build_checked_schedule(cfg, problems, num_videos)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ from mgexp.models.build import build_on_meta
 from mgexp.models.weights import fit_weights, read_weights
 from mgexp.multigrid.schedule import Schedule
 from mgexp.options import ToolParser, local_folder, not_positive, run_tool, too_small
-from mgexp.plan.advice import FEW_PHASE_STEPS, FEW_STEPS, has_few_steps
+from mgexp.plan.advice import FEW_STEPS, has_few_steps
 from mgexp.run.environment import num_cores
 from mgexp.run.files import atomic_write_text, json_line, sha256_of, short_path
 from mgexp.run.files import write_rows as write_csv
@@ -823,8 +823,7 @@ def study_text(project: Path, long: Schedule, num_val: int, groups: Sequence[str
 def few_steps_lines(long: Schedule) -> list[str]:
     """Say why long is not a row of the study."""
     return [
-        f"The study trains the baseline alone. Long has {long.total_steps:,} steps, and we ask for "
-        f"{FEW_STEPS}, {FEW_PHASE_STEPS} in each phase.",
+        f"The study trains the baseline alone. Long has {long.total_steps:,} steps, and we ask for {FEW_STEPS}.",
         "Make the project again with more --steps, or add long to rows.",
     ]
 

@@ -19,26 +19,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-# mgexp comes before torch, because it sets how torch's threads wait.
-import mgexp  # noqa: F401
-
-# isort: split
 import simplejson
-import torch
 
 from mgexp.config.keys import Config
-from mgexp.config.load import experiment_name, read_config
-from mgexp.dist import device_of, device_problems
-from mgexp.errors import InputError, collected, raise_problems
+from mgexp.config.load import experiment_name
+from mgexp.errors import InputError, raise_problems
 from mgexp.multigrid.schedule import Schedule
 from mgexp.options import ToolParser, add_import_option, run_tool, say, too_small, without_folder
-from mgexp.plan.measure import Measurement, build_checked_schedule, build_measurement
+from mgexp.plan.measure import Measurement, build_measurement, build_row_here
 from mgexp.plan.predict import RowPrediction, build_resources, predict
 from mgexp.run.environment import describe
 from mgexp.run.files import write_json
 from mgexp.text import aligned, duration
-from mgexp.train.precision import resolve_precision
-from mgexp.train.setup import build_num_videos
 
 ROWS = ("baseline", "short", "long", "long_short")
 PLAN_VERSION = 2
@@ -100,24 +92,16 @@ def read_rows(options: argparse.Namespace) -> dict[str, tuple[Config, Schedule]]
     rows, problems = {}, []
     for path in paths:
         try:
-            rows[experiment_name(path)] = read_row(path, options)
+            row = build_row_here(path, options.overrides, options.num_gpus)
+            if row[0].TRAIN.COMPILE != "off":
+                raise InputError(
+                    ["the steps that are timed are not compiled: add TRAIN.COMPILE off"]
+                )
+            rows[experiment_name(path)] = row
         except InputError as error:
             problems += [f"{path}: {problem}" for problem in error.problems]
     raise_problems(problems)
     return rows
-
-
-def read_row(path: Path, options: argparse.Namespace) -> tuple[Config, Schedule]:
-    """Read one row, and check that this machine can measure it. Raises InputError with all problems."""
-    cfg, problems = read_config(path, options.overrides)
-    problems += device_problems(cfg.DEVICE, torch.cuda.device_count())
-    if cfg.TRAIN.COMPILE != "off":
-        problems.append("the steps that are timed are not compiled: add TRAIN.COMPILE off")
-    with collected(problems):
-        resolve_precision(cfg.TRAIN.PRECISION, device_of(cfg.DEVICE))
-    raise_problems(problems)
-    num_videos, problems = build_num_videos(cfg, None)
-    return cfg, build_checked_schedule(cfg, problems, num_videos, options.num_gpus)
 
 
 def report(rows: Mapping[str, RowPrediction], measured: Mapping[str, Measurement]) -> str:

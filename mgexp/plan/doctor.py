@@ -134,7 +134,7 @@ def disk_finding(folder: Path, least_bytes: int = LITTLE_DISK_BYTES) -> Finding:
 def nearest_existing(folder: Path) -> Path:
     """Return the folder, or the nearest one above it that exists: on its disk the folder will lie."""
     folder = folder.absolute()
-    return folder if folder.exists() else nearest_existing(folder.parent)
+    return next(path for path in (folder, *folder.parents) if path.exists())
 
 
 def decode_finding() -> Finding:

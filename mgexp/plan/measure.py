@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 
 from mgexp.config.check import cross_problems
 from mgexp.config.keys import Config
-from mgexp.config.load import in_fold
+from mgexp.config.load import in_fold, read_config
 from mgexp.data.lists import build_list
 from mgexp.data.loader import build_opener, build_training_clips
-from mgexp.dist import device_of
+from mgexp.dist import device_of, device_problems
 from mgexp.errors import InputError, collected, raise_problems
 from mgexp.models.build import build_problems
 from mgexp.multigrid.schedule import Schedule, StepShape, step_counts
@@ -20,7 +21,8 @@ from mgexp.plan.loading import Kind, kinds_of, loader_of, measure, one_core, pha
 from mgexp.plan.timing import Step, Stopwatch, TimedSteps, measure_steps
 from mgexp.plan.ways import build_training_step
 from mgexp.run.files import is_listed
-from mgexp.train.setup import build_row_schedule, build_split_problems
+from mgexp.train.precision import resolve_precision
+from mgexp.train.setup import build_num_videos, build_row_schedule, build_split_problems
 from mgexp.video.paths import evenly_spaced
 from mgexp.video.reader import VideoError
 
@@ -50,6 +52,19 @@ def build_checked_schedule(
         raise_problems(build_problems(cfg, schedule.sizes))
         raise_problems(build_split_problems(cfg, schedule))
     return schedule
+
+
+def build_row_here(
+    path: Path, overrides: Sequence[str], num_processes: int = 1
+) -> tuple[Config, Schedule]:
+    """Read a row, and check that this machine can train it. Raises InputError with all problems."""
+    cfg, problems = read_config(path, overrides)
+    num_videos, more = build_num_videos(cfg, None)
+    num_gpus = torch.cuda.device_count()
+    problems += [*more, *device_problems(cfg.DEVICE, num_gpus, cfg.TRAIN.COMPILE)]
+    with collected(problems):
+        resolve_precision(cfg.TRAIN.PRECISION, device_of(cfg.DEVICE))
+    return cfg, build_checked_schedule(cfg, problems, num_videos, num_processes)
 
 
 @dataclass(frozen=True)

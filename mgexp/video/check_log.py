@@ -126,9 +126,7 @@ class CheckLog:
             )
             return {
                 # A line of an earlier version has no mean frame.
-                line["path"]: VideoCheck(
-                    **{name: line[name] for name in names if name in line or name != "mean_frame"}
-                )
+                line["path"]: VideoCheck(**{name: line[name] for name in names if name in line})
                 for line in read_jsonl(self.folder.videos_jsonl)
                 if line["path"] in asked
             }

@@ -14,7 +14,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -75,17 +75,9 @@ class StoredVideo:
     failure: str | None = None
     is_folder: bool = False
 
-    def line(self) -> dict[str, Any]:
-        """Return the line of the manifest, as an object for JSON. It also has ``fps``, for people."""
-        fps = self.num_frames / self.duration_seconds if self.duration_seconds else 0.0
-        return {**asdict(self), "fps": round(fps, 3)}
-
     @classmethod
     def from_line(cls, line: Mapping[str, Any]) -> StoredVideo:
         """Read a line of the manifest. Raises KeyError or TypeError if it is not such a line."""
-        # An earlier version could pack copies into tar files, and wrote where each lay.
-        if any(copy.get("part") for copy in line["levels"].values()):
-            raise TypeError("its copy is in a tar file of an earlier version")
         levels = {
             int(level): Copy(copy["height"], copy["width"], copy["size_bytes"])
             for level, copy in line["levels"].items()

@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -138,7 +138,7 @@ def fill_store(
 
 
 def _rewrite(store: StoreDir, known: dict[str, StoredVideo]) -> None:
-    lines = [json_line(video.line()) for video in known.values()]
+    lines = [json_line(asdict(video)) for video in known.values()]
     atomic_write_text(store.manifest_jsonl, "".join(lines))
 
 
@@ -182,7 +182,7 @@ def _copy_all(
                 video = replace(before if video.failure else video, levels=levels)  # noqa: PLW2901
             # The line comes before old copies go. A kill in between leaves copies without a line, which take
             # room, but never a line without copies.
-            append_jsonl(store.manifest_jsonl, video.line())
+            append_jsonl(store.manifest_jsonl, asdict(video))
             # The file changed, so copies that nothing replaced are of an earlier content.
             for level in before.levels.keys() - video.levels.keys() if before is not None else ():
                 store.copy(level, video.path).unlink(missing_ok=True)
@@ -261,7 +261,7 @@ def _levels_to_make(
     }
     if len(whole) < len(video.levels):
         known[path] = replace(video, levels=whole)
-        append_jsonl(store.manifest_jsonl, known[path].line())
+        append_jsonl(store.manifest_jsonl, asdict(known[path]))
     # The copies of a video outlive it, so it may be gone.
     with suppress(*GONE):
         if stamp_of(str(order.root / path)) != video.stamp:

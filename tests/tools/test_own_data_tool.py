@@ -344,7 +344,6 @@ def test_every_command_of_the_page_runs(videos, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(own_data, "STEPS", 24)
     monkeypatch.setattr(own_data, "LEAST_EPOCHS", 8)
     monkeypatch.setattr(advice, "FEW_STEPS", 1)
-    monkeypatch.setattr(advice, "FEW_PHASE_STEPS", 1)
     files = sorted(path.relative_to(videos) for path in videos.rglob("*.mp4"))
     shutil.copy(videos / files[0], "my_video.mp4")
     line_of = {"all.txt": files, "train.txt": files[1:-1], "val.txt": [files[0], files[-1]]}
