@@ -56,9 +56,9 @@ from mgexp.options import (
     without_folder,
 )
 from mgexp.results.comparison import grouped_interval, wilson_interval
+from mgexp.results.confusion import count_confusions, name_of
 from mgexp.results.runs import group_numbers
 from mgexp.results.store import read_groups
-from mgexp.run.confusion import Confusion, count_confusions, name_of
 from mgexp.run.files import atomic_file, write_rows
 from mgexp.run.folder import RunDir
 from mgexp.run.log import progress_bar
@@ -355,7 +355,7 @@ def score_of(
     # A video that has several classes is in no confusion matrix.
     if "top1" not in metrics:
         return score, text
-    confused = Confusion(count_confusions(labels.tolist(), scores.argmax(1).tolist()))
+    confused = count_confusions(labels.tolist(), scores.argmax(1).tolist())
     interval, over = wilson_interval(metrics["top1"], len(labels)), ""
     if groups:
         numbers = group_numbers([each.record.path for each in predictions], groups)

@@ -20,11 +20,11 @@ from mgexp.figures.scores import (
 from mgexp.figures.style import PrintFigure, printed, row_label
 from mgexp.plan.row_schedules import RowSchedule, load_schedules
 from mgexp.results.comparison import Comparison, Pair, row_order
+from mgexp.results.confusion import Confusion
 from mgexp.results.render import Picture, render_report
 from mgexp.results.report import write_report
 from mgexp.results.store import load_comparison
 from mgexp.results.tables import read_mistakes
-from mgexp.run.confusion import Confusion
 from mgexp.run.folder import RUNS, RunsDir
 from mgexp.text import counted
 

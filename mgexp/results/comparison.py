@@ -13,8 +13,8 @@ from statistics import fmean, geometric_mean, median_high, median_low, stdev
 import numpy as np
 
 from mgexp.errors import InputError
+from mgexp.results.confusion import Confusion, sum_confusions
 from mgexp.results.runs import Evaluation, Run
-from mgexp.run.confusion import Confusion, sum_confusions
 from mgexp.run.folder import METRIC_NAMES
 
 BASELINE = "baseline"

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from mgexp.run.confusion import Confusion
+from mgexp.results.confusion import Confusion
 from mgexp.run.other_programs import is_busy
 
 CLOCKS = (
@@ -52,7 +52,7 @@ class VideoScores:
     num_videos: int
     names_hash: str
     bits: str
-    groups: Sequence[int] = ()
+    groups: Sequence[int] = field(default_factory=list)
 
     @property
     def correct(self) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -24,8 +24,8 @@ from mgexp.config.study import BUDGET, SHORTER_ROWS, STUDY_YAML, Study, read_stu
 from mgexp.errors import InputError, raise_problems
 from mgexp.registry import OwnFile
 from mgexp.results.comparison import BASELINE, COARSE_CONTROL, Comparison, Pair, Row, row_order
+from mgexp.results.confusion import Confusion, count_confusions
 from mgexp.results.runs import CLOCKS, COLUMNS, Evaluation, Run, VideoScores, pack_videos
-from mgexp.run.confusion import Confusion, read_confusion
 from mgexp.run.files import (
     atomic_write_text,
     json_line,
@@ -61,16 +61,21 @@ def read_run(run_dir: RunDir) -> Run:
         run = Run(**columns, other_cores=result["other_cores"])
     with understanding(run_dir.root):
         starts, values = read_jsonl(run_dir.starts_jsonl), file_values(run_dir.config_yaml)
-        predictions = read_predictions(run_dir, run.top1)
+        confusion = videos = None
+        if predictions := read_predictions(run_dir, run.top1):
+            confusion = count_confusions(
+                predictions.labels.tolist(), predictions.predicted.tolist()
+            )
+            videos = pack_videos(predictions.correct, read_groups(values))
         return replace(
             run,
             is_smoke=SMOKE_GIVEN in given_keys(starts),
             command=_command(run_dir, run.experiment, starts, values) if starts else "",
             environment=_environment(run_dir, starts),
             evaluations=tuple(map(_evaluation, read_jsonl(run_dir.evaluations_jsonl))),
-            confusion=read_confusion(run_dir.confusion_csv),
+            confusion=confusion,
             recipe=recipe_digest(values),
-            videos=pack_videos(predictions.correct, read_groups(values)) if predictions else None,
+            videos=videos,
         )
 
 

@@ -22,9 +22,9 @@ from mgexp.results.comparison import (
     seconds_to,
     speed_up_to,
 )
+from mgexp.results.confusion import name_of
 from mgexp.results.runs import Run
 from mgexp.results.store import StudyRuns, read_predictions
-from mgexp.run.confusion import name_of
 from mgexp.run.folder import RunsDir
 from mgexp.text import counted
 

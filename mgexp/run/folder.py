@@ -75,8 +75,6 @@ class RunDir(Folder):
     model = Inside("model.pt")  # the weights of the result
     # The names of the classes 0, 1, …, one on each line. Data sets without names have no such file.
     classes_txt = Inside("classes.txt")
-    # How many videos of each class the final evaluation took for each class.
-    confusion_csv = Inside("confusion.csv")
     result_json = Inside("result.json")  # written last
     wandb_json = Inside("wandb.json")  # the id of this run at W&B
     lock = Inside("lock")  # names its process

@@ -22,7 +22,6 @@ from mgexp.data.loader import build_view_loader
 from mgexp.data.records import Record
 from mgexp.dist import Processes
 from mgexp.errors import InputError, TrainingError, listed
-from mgexp.run.confusion import count_confusions, write_confusion
 from mgexp.run.files import append_jsonl, atomic_file
 from mgexp.run.folder import RunDir
 from mgexp.run.log import LOGGER
@@ -229,14 +228,7 @@ class Evaluator:
             LOGGER.info("final evaluation: %s", protocol)
             # Before the scores, which may take hours: whoever waits for them can use the weights.
             save_torch(self.run_dir.model, model.state_dict())
-        evaluation = self.evaluate(model, state, protocol)
-        # A table of confusions needs exactly one label for each video.
-        if self.processes.is_main and evaluation.labels.dim() == 1:
-            confused = count_confusions(
-                evaluation.labels.tolist(), evaluation.scores.argmax(1).tolist()
-            )
-            write_confusion(self.run_dir.confusion_csv, confused)
-        return evaluation
+        return self.evaluate(model, state, protocol)
 
     def _record(self, evaluation: Evaluation, state: State, protocol: Protocol) -> None:
         if protocol.is_full:

@@ -13,7 +13,7 @@ from mgexp.figures.report_figures import draw_confusions, draw_figures, load_res
 from mgexp.figures.style import PrintFigure, printed
 from mgexp.models.build import build_model
 from mgexp.models.cost import macs_by_shape
-from mgexp.run.confusion import Confusion
+from mgexp.results.confusion import Confusion
 
 SMALL = {
     "TRAIN": {"BATCH_SIZE": 8},

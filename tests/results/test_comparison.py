@@ -16,8 +16,8 @@ from mgexp.results.comparison import (
     estimate_ratio,
     t_quantile_95,
 )
+from mgexp.results.confusion import Confusion
 from mgexp.results.runs import Evaluation
-from mgexp.run.confusion import Confusion
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 5, 13, 30])

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_runs import fake_run
+from fake_runs import fake_run, save_predictions
 
 from mgexp.errors import InputError
 from mgexp.results.comparison import Comparison
@@ -17,7 +17,6 @@ from mgexp.results.store import (
     stored_runs,
     write_stored,
 )
-from mgexp.run.confusion import write_confusion
 from mgexp.run.files import append_jsonl, read_json, write_json
 from mgexp.run.folder import ExperimentsDir
 
@@ -53,7 +52,7 @@ def test_the_seconds_of_a_run_that_went_on_elsewhere_compare_with_no_other(tmp_p
 def test_stored_runs_read_back_as_they_were(tmp_path):
     folder = tmp_path / "runs" / "quickstart"
     run = fake_run(folder, "baseline", 0, curve=((10.0, 50.0),), controls={"repeated": 17.0})
-    write_confusion(run.confusion_csv, ((0, 0, 3), (0, 1, 1)))
+    save_predictions(run, ((0, 0, 3), (0, 1, 1)))
     fake_run(folder, "long_short", 0, top1=89.0)
     comparison = replace(load_runs(folder), class_names=("open", "close"))
     write_stored(tmp_path / "runs.jsonl", comparison)

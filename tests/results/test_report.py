@@ -6,14 +6,13 @@ from base64 import b64encode
 import numpy as np
 import pytest
 import yaml
-from fake_runs import CONFIG, fake_run, unfinished_run
+from fake_runs import CONFIG, fake_run, save_predictions, unfinished_run
 from markdown_tables import row, section, tables
 
 from mgexp.results.render import Picture, render_report
 from mgexp.results.report import to_html, write_value_report
 from mgexp.results.store import load_comparison, load_runs, read_stored, write_stored
 from mgexp.results.tables import read_mistakes
-from mgexp.run.confusion import write_confusion
 from mgexp.run.files import append_jsonl, json_line, read_json, read_jsonl, write_json
 from mgexp.run.folder import RunDir
 
@@ -128,7 +127,7 @@ def test_what_is_missing_is_listed(report, two_rows, tmp_path):
 def test_data_and_guessing_come_before_the_tables(report, two_rows, tmp_path):
     for seed in (1, 2):
         counts = ((0, 0, 900), (1, 0, 36), (1, 1, 264))
-        write_confusion(RunDir(tmp_path / "baseline" / f"seed{seed}").confusion_csv, counts)
+        save_predictions(RunDir(tmp_path / "baseline" / f"seed{seed}"), counts)
     before = report().split("## Rows")[0]
     # 100/1200 = 0.083, and 900 of the 1200 videos have the most common class.
     for said in ("960 training videos", "1,200 test videos", "0.08 points", "75.00 %"):
@@ -225,11 +224,11 @@ def confused(tmp_path):
         ((0, 0, 2), (0, 2, 2), (1, 0, 1), (1, 1, 3), (2, 2, 4)),
     )
     for seed, counts in enumerate(of_seeds, start=1):
-        write_confusion(fake_run(tmp_path, "baseline", seed).confusion_csv, counts)
+        save_predictions(fake_run(tmp_path, "baseline", seed), counts)
     shorter_run(tmp_path, 1, train_seconds=20.0)
     for name, seconds in (("short", 80.0), ("long_short", 40.0), ("coarse", 10.0)):
         run = fake_run(tmp_path, name, 1, train_seconds=seconds)
-        write_confusion(run.confusion_csv, ((0, 0, 4), (1, 2, 4), (2, 2, 4)))
+        save_predictions(run, ((0, 0, 4), (1, 2, 4), (2, 2, 4)))
 
 
 def test_the_worst_classes_and_pairs_of_the_baseline_and_the_fastest_row(report, confused):

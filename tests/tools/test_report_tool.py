@@ -4,10 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-from fake_runs import fake_run
+from fake_runs import fake_run, save_predictions
 from tiny import load_tool
 
-from mgexp.run.confusion import write_confusion
 from mgexp.run.files import append_jsonl
 from mgexp.run.folder import RunDir, RunsDir
 
@@ -75,7 +74,7 @@ def test_every_figure_is_there_and_shown(runs, report, not_drawn):
 
 def test_classes_have_the_names_that_the_runs_keep(runs, report, not_drawn):
     first, second = (RunDir(runs / row / "seed1") for row in ("baseline", "long_short"))
-    write_confusion(first.confusion_csv, ((0, 1, 3), (1, 1, 1)))
+    save_predictions(first, ((0, 1, 3), (1, 1, 1)))
     for run in (first, second):
         run.classes_txt.write_text("open\nclose\n")
     assert report(runs) == 0

@@ -1,18 +1,11 @@
-"""Count, write and read confusion.csv: how many videos of each class the model took for each class."""
+"""How many videos of each class the model took for each class."""
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-
-from mgexp.errors import InputError
-from mgexp.run.files import write_rows
-
-COLUMNS = ("label", "predicted", "num_videos", "percent")
 
 Counts = tuple[tuple[int, int, int], ...]
 """(label, predicted class, videos) for each pair that occurs, sorted by label and prediction."""
@@ -76,10 +69,10 @@ class Confusion:
         return rows
 
 
-def count_confusions(labels: Iterable[int], predicted: Iterable[int]) -> Counts:
+def count_confusions(labels: Iterable[int], predicted: Iterable[int]) -> Confusion:
     """Count the pairs of a label and a prediction; there is one pair for each video."""
     num_videos = Counter(zip(labels, predicted, strict=True))
-    return tuple((*pair, num) for pair, num in sorted(num_videos.items()))
+    return Confusion(tuple((*pair, num) for pair, num in sorted(num_videos.items())))
 
 
 def sum_confusions(confusions: Iterable[Confusion]) -> Confusion:
@@ -88,33 +81,6 @@ def sum_confusions(confusions: Iterable[Confusion]) -> Confusion:
     for confusion in confusions:
         total.update({(label, predicted): num for label, predicted, num in confusion.counts})
     return Confusion(tuple((*pair, num) for pair, num in sorted(total.items())))
-
-
-def write_confusion(path: Path, counts: Counts) -> None:
-    """Write confusion.csv: a line for each pair that occurs, with its percent of the videos of the label."""
-    num_videos = {score.label: score.num_videos for score in Confusion(counts).classes}
-    counted = {(label, predicted): num for label, predicted, num in counts}
-    # A class that the model never recognised also has a line, with the accuracy 0.
-    pairs = sorted({*counted, *((label, label) for label in num_videos)})
-    rows: list[Sequence[object]] = [COLUMNS]
-    for label, predicted in pairs:
-        num = counted.get((label, predicted), 0)
-        rows.append((label, predicted, num, f"{100 * num / num_videos[label]:.2f}"))
-    write_rows(path, rows)
-
-
-def read_confusion(path: Path) -> Confusion | None:
-    """Read confusion.csv; None if there is no file. Raises InputError if it cannot be understood."""
-    if not path.exists():
-        return None
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            lines = [[int(line[name]) for name in COLUMNS[:3]] for line in csv.DictReader(file)]
-    except (KeyError, ValueError, TypeError) as error:
-        raise InputError([f"{path}: is not a confusion matrix ({error!r})"]) from error
-    # The file also has lines for classes that were never recognised, which have no videos.
-    counts = tuple((label, predicted, num) for label, predicted, num in lines if num)
-    return Confusion(counts) if counts else None
 
 
 def name_of(label: int, names: Sequence[str]) -> str:
