@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from measuring import spread
 from operators import OperatorTime, operator_table
 from peak import Peak
 from plain_step import ONE_GROUP, OURS, PLAIN
@@ -13,7 +14,7 @@ from roofline import Roofline
 
 from mgexp.multigrid.schedule import StepShape
 from mgexp.plan.timing import TimedSteps
-from mgexp.text import aligned, spread
+from mgexp.text import aligned
 
 GIB = 2**30
 

@@ -22,13 +22,14 @@ from statistics import median
 
 import simplejson
 import torch
+from measuring import add_timing_options, timing_problems
 from way_in_processes import WayInProcesses
 
 from mgexp.config.keys import Config
 from mgexp.config.load import experiment_name, read_config
 from mgexp.errors import InputError, TrainingError
 from mgexp.multigrid.schedule import Schedule, StepShape, base_shapes
-from mgexp.options import ToolParser, add_timing_options, timing_problems, too_small
+from mgexp.options import ToolParser, too_small
 from mgexp.plan.measure import build_checked_schedule
 from mgexp.plan.timing import Stopwatch, measure_steps
 from mgexp.plan.ways import build_training_step

@@ -150,29 +150,3 @@ def _import(text: str) -> OwnFile:
         return import_file(Path(text))
     except InputError as error:
         raise argparse.ArgumentTypeError("; ".join(error.problems)) from error
-
-
-def add_measuring_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of tools that measure a row: which row, and where the numbers go."""
-    add = parser.add_argument
-    add("--cfg", required=True, type=Path, help="YAML of a row, in experiments/")
-    add_import_option(parser)
-    add("--json", action="store_true", help="print all measurements, for programs")
-    add("--output", type=Path, metavar="FILE", help="write that to a file too")
-    add("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys")
-
-
-def add_timing_options(parser: argparse.ArgumentParser) -> None:
-    """Add the measuring options, and how many steps to time."""
-    add_measuring_options(parser)
-    add = parser.add_argument
-    add("--steps", type=int, default=5, metavar="N", help="number of steps to time (default: 5)")
-    text = "number of steps before those, not timed (default: 2)"
-    add("--warmup", type=int, default=2, metavar="N", help=text)
-
-
-def timing_problems(options: argparse.Namespace) -> list[str]:
-    return [
-        *too_small({"--steps": options.steps, "--warmup": options.warmup}),
-        *without_folder({"--output": options.output}),
-    ]

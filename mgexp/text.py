@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
-from statistics import median
 
 MAX_SHOWN = 200  # the most characters of a value that a message shows
 # The Unicode categories of characters that a line must not contain: control characters, surrogates (which stand
@@ -63,9 +62,3 @@ def duration(seconds: float) -> str:
         return f"{minutes} min {rest:02d} s"
     hours, minutes = divmod(round(seconds / 60), 60)
     return f"{hours:,} h {minutes:02d} min"
-
-
-def spread(values: Sequence[float], decimals: int = 2) -> str:
-    """Write median, minimum and maximum: 2.00 (1.50–2.50)."""
-    texts = [f"{value:.{decimals}f}" for value in (median(values), min(values), max(values))]
-    return f"{texts[0]} ({texts[1]}–{texts[2]})"

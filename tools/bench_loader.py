@@ -32,7 +32,6 @@ from mgexp.data.loader import build_opener, build_training_clips, store_problems
 from mgexp.errors import InputError, collected, raise_problems
 from mgexp.options import (
     ToolParser,
-    add_measuring_options,
     local_folder,
     not_positive,
     run_tool,
@@ -51,7 +50,7 @@ from mgexp.plan.loading import (
 )
 from mgexp.run.environment import describe
 from mgexp.run.files import write_json
-from mgexp.text import aligned, spread
+from mgexp.text import aligned
 from mgexp.train.setup import build_num_videos, build_row_schedule
 from mgexp.video.frame_folder import FilesAndFolders
 from mgexp.video.paths import evenly_spaced
@@ -61,6 +60,7 @@ from mgexp.video.reader import Opener, VideoError
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
 from bench_videos import make_bench_videos
+from measuring import add_measuring_options, spread
 
 Seconds = Mapping[Kind, Sequence[float]]
 """Seconds per clip of each kind: a number for each repeat, which is the mean over the videos."""

@@ -43,9 +43,8 @@ from mgexp.errors import TrainingError, first_line, raise_problems
 from mgexp.models.build import build_model, network_title
 from mgexp.models.cost import FLOPS_PER_MAC, TRAINING_PER_FORWARD, activation_bytes, count_macs
 from mgexp.multigrid.schedule import Schedule, StepShape, base_shapes, step_counts
-from mgexp.options import ToolParser, add_timing_options, run_tool, say, timing_problems, too_small
+from mgexp.options import ToolParser, run_tool, say, too_small
 from mgexp.plan.measure import build_checked_schedule
-from mgexp.plan.memory import build_held_bytes
 from mgexp.plan.timing import Stopwatch, Way, measure_steps
 from mgexp.run.environment import describe
 from mgexp.run.files import write_json
@@ -54,6 +53,7 @@ from mgexp.train.precision import resolve_precision
 # Code that is used only to measure is not a part of the package. It is in benchmarks/, beside its results.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
+from measuring import add_timing_options, build_held_bytes, timing_problems
 from operators import OperatorTime, operator_times
 from peak import measure_peak
 from plain_step import COMPILED, ONE_GROUP, OURS, WAYS, build_ways

@@ -4,7 +4,6 @@
     python tools/show_schedule.py --cfg experiments/quickstart/long.yaml
 
 The number of training videos is --num-videos, or else the length of DATA.TRAIN_LIST, or else DATA.NUM_VIDEOS.
-With --memory, the tool also estimates the memory of a step at each shape; tools/show_model.py shows it for a clip.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import simplejson
 from mgexp.config.load import read_config
 from mgexp.options import ToolParser, add_import_option, run_tool
 from mgexp.plan.measure import build_checked_schedule
-from mgexp.plan.memory import build_memory, memory_table
 from mgexp.run.schedule_table import schedule_json, schedule_table
 from mgexp.train.setup import build_num_videos
 
@@ -31,9 +29,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.add_argument("--num-videos", type=int, help="training videos")
     parser.add_argument("--num-gpus", type=int, default=1, help="processes that share a mini-batch")
-    parser.add_argument(
-        "--memory", action="store_true", help="estimate the memory of a step; takes seconds"
-    )
     parser.add_argument("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys")
     return parser.parse_intermixed_args(arguments)
 
@@ -44,16 +39,10 @@ def main(arguments: list[str]) -> int:
     cfg, problems = read_config(options.cfg, options.overrides)
     num_videos, missing = build_num_videos(cfg, options.num_videos)
     schedule = build_checked_schedule(
-        cfg, [*problems, *missing], num_videos, options.num_gpus, checks_model=options.memory
+        cfg, [*problems, *missing], num_videos, options.num_gpus, checks_model=False
     )
-    memory = build_memory(cfg, schedule, options.num_gpus) if options.memory else None
-    if options.json:
-        found = schedule_json(schedule) | ({"memory": memory} if memory else {})
-        print(simplejson.dumps(found, indent=2))
-    else:
-        print(schedule_table(schedule))
-        if memory:
-            print(f"\n{memory_table(memory, options.num_gpus)}")
+    as_json = simplejson.dumps(schedule_json(schedule), indent=2) if options.json else ""
+    print(as_json or schedule_table(schedule))
     return 0
 
 

@@ -4,11 +4,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from networks import video_transformer
-from tiny import tiny_config
+from tiny import VIT, tiny_config
 from torch import nn
 
 from mgexp.config.load import config_of
-from mgexp.models.build import build_on_meta
+from mgexp.models.build import build_model, build_on_meta
 from mgexp.models.cost import activation_bytes, macs_by_shape, products_by_shape, train_flops
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
 from mgexp.train.setup import build_row_schedule
@@ -116,6 +116,16 @@ def test_attention_keeps_no_products_of_pairs_of_tokens():
         _output = model(torch.randn(2, 3, 8, 32, 32))
     measured = sum(one.nbytes() for at, one in kept.items() if at not in weights) / 2
     assert activation_bytes(model, 8, 32) == pytest.approx(measured, rel=0.02)
+
+
+def test_blocks_that_are_computed_again_keep_what_lies_between_them(tmp_path):
+    """3 blocks of 24 channels: without the inner tensors of two of them, less than half is kept."""
+    kept = {}
+    for is_on in (False, True):
+        cfg = tiny_config(tmp_path, {**VIT, "TRAIN.ACTIVATION_CHECKPOINTING": is_on})
+        kept[is_on] = activation_bytes(build_model(cfg), 8, 40)
+    tokens = 4 * 10 * 10
+    assert FLOAT * 24 * tokens * 3 < kept[True] < kept[False] / 2
 
 
 def test_the_model_is_as_it_was():

@@ -4,10 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from tiny import write_config
-
-from mgexp.config.load import load_config
-from mgexp.models.build import build_on_meta
 
 ROOT = Path(__file__).parents[2]
 MAIN = ROOT / "experiments" / "main"
@@ -101,22 +97,6 @@ def test_ratios_by_multiply_accumulates_are_shown_with_their_rounding(show):
     assert [float(row[2]) for row in rows] == [8, 4, 2, 1]
     works = [float(row[-1].rstrip("%")) for row in rows]
     assert works == pytest.approx([1.5, 1.5, 0, 0], abs=0.5)
-
-
-def test_memory_is_shown_on_demand(call, tmp_path):
-    """Weights, gradients and momenta have 4 bytes."""
-    keys = {"MULTIGRID.SHORT_CYCLE": False, "DATA.NUM_VIDEOS": 24}
-    path = write_config(tmp_path / "tiny.yaml", keys)
-    row = ("show_schedule", "--cfg", path, "--memory")
-    num_params = sum(one.numel() for one in build_on_meta(load_config(path)).parameters())
-    code, out, _ = call(*row, "--json", "TRAIN.MAX_CLIPS_PER_GPU", 8)
-    found = json.loads(out)
-    assert (code, list(found)) == (0, [*TOP_KEYS, "memory"])
-    memory = found["memory"]
-    assert 12 * num_params < memory["held_bytes"] < 12.1 * num_params
-    clips = [(one["clips"], one["clips_at_once"]) for one in memory["shapes"]]
-    assert clips == [(32, 8), (16, 8), (8, 8), (4, 4)]
-    assert call(*row, "TRAIN.MAX_CLIPS_PER_GPU", 2)[0] == 2
 
 
 def test_with_measured_seconds_which_are_needed_a_step_takes_equally_long(show, shown_json):
