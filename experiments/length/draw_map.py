@@ -112,7 +112,9 @@ def draw(cells: Sequence[Cell]) -> Picture:
         handles = [
             *(
                 Line2D([], [], color=colour, label=f"set {number}: coarse clips {what} the class")
-                for (number, colour), what in zip(COLOURS.items(), ("show", "hide"), strict=True)
+                for (number, colour), what in zip(
+                    COLOURS.items(), ("show most of", "hide a part of"), strict=True
+                )
             ),
             *(
                 Line2D([], [], color=QUIET, marker=marker, linestyle="", label=row_label(row))
