@@ -34,7 +34,7 @@ from mgexp.data.clips import Times, finish, segment_times
 from mgexp.data.views import view_region
 from mgexp.dist import device_of
 from mgexp.options import add_import_option, run_tool
-from mgexp.run.confusion import name_of
+from mgexp.results.confusion import name_of
 from mgexp.train.predict import Predictor, best_of, build_predictor, load_run, read_names
 from mgexp.video.reader import TOLERANCE_SECONDS, FramesArray
 from mgexp.video.rgb import RgbConverter, quarter_turns
