@@ -41,8 +41,8 @@ def main(arguments: list[str]) -> int:
     schedule = build_checked_schedule(
         cfg, [*problems, *missing], num_videos, options.num_gpus, checks_model=False
     )
-    as_json = simplejson.dumps(schedule_json(schedule), indent=2) if options.json else ""
-    print(as_json or schedule_table(schedule))
+    found = schedule_json(schedule)
+    print(simplejson.dumps(found, indent=2) if options.json else schedule_table(schedule))
     return 0
 
 

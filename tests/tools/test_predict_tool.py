@@ -150,8 +150,8 @@ def test_a_labelled_list_has_the_numbers_of_the_evaluation_of_the_run(
     assert found["metrics"] == {"top1": evaluated["top1"], "top5": 100.0}
     with np.load(finished_run / "scores_2x1_forward.npz") as file:
         scores, labels = file["scores"] / file["num_views"], file["labels"]
-    right = [((scores.argmax(1) == label) & (labels == label)).sum() for label in range(2)]
-    assert [one["num_correct"] for one in found["classes"]] == right
+    right = {label: sum(scores.argmax(1)[labels == label] == label) for label in range(2)}
+    assert {one["label"]: one["num_correct"] for one in found["classes"]} == right
     assert [one["num_videos"] for one in found["classes"]] == [4, 4]
     lines = read_csv(tmp_path / "out.csv")
     assert [line["video"] for line in lines] == [
