@@ -70,15 +70,10 @@ def read_classes(path: Path, num_classes: int | None) -> dict[str, int]:
 
 
 def number_classes(names: Iterable[str], source: str, num_classes: int) -> dict[str, int]:
-    """Number the classes in the order of their names. Messages name ``source``, where the names come from.
+    """Number the classes in the order that is given. Messages name ``source``, where the names come from.
 
     There must be ``num_classes`` names: if one were missing, all classes after it would get wrong numbers.
     """
-    return number_in_order(sorted(names), source, num_classes)
-
-
-def number_in_order(names: Sequence[str], source: str, num_classes: int) -> dict[str, int]:
-    """Number the classes in the order that is given; see `number_classes`."""
     entries = [(name, number) for number, name in enumerate(names)]
     return _numbered(entries, source, num_classes)
 

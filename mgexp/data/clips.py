@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from mgexp.data.records import Record, Shown, Target
+from mgexp.data.records import Record, Shown, Span, Target
 from mgexp.data.time_limit import NO_LIMIT, TimeLimit
 from mgexp.errors import InputError
 from mgexp.multigrid.sampler import ClipRequest
@@ -75,6 +75,14 @@ def segment_times(
     """
     within = rng.random(frames) if rng is not None else 0.5
     return (np.arange(frames, dtype=np.float64) + within) * (duration_seconds / frames)
+
+
+def stretch(record: Record, duration_seconds: float) -> Span:
+    """Return the seconds of a video that clips show. Raises VideoError if the video ends before them."""
+    start, end = record.part or (0.0, duration_seconds)
+    if start >= duration_seconds:
+        raise VideoError(record.path, f"ends before the stretch at {start:g} s")
+    return start, min(end, duration_seconds)
 
 
 @dataclass(frozen=True)
@@ -268,12 +276,8 @@ class TrainingClips(Dataset[Clip]):
             try:
                 with self.limit(record.path, request.seed), self.opener(record.path) as video:
                     duration = video.duration_seconds
-                    start, end = record.part or (0.0, duration)
-                    if start >= duration:
-                        raise VideoError(record.path, f"ends before the stretch at {start:g} s")
-                    times = start + draw_times(
-                        min(end, duration) - start, request, self.target_fps, rng
-                    )
+                    start, end = stretch(record, duration)
+                    times = start + draw_times(end - start, request, self.target_fps, rng)
                     short_side, cut = self.crops.draw(request.crop, rng)
                     shown = video.frames_at(times, short_side, cut)
                 flipped = self.flip and bool(rng.random() < 0.5)

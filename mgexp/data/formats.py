@@ -485,7 +485,7 @@ def read_hmdb51(pattern: Path, root: Path, num_classes: int, split: Split) -> Fi
     labels: dict[str, int] = {}
     with collected(listed.problems):
         files = hmdb51_files(pattern)
-        labels = number_classes(files, str(pattern), num_classes)
+        labels = number_classes(sorted(files), str(pattern), num_classes)
     wanted: set[str] = set()
     for name, label in labels.items():
         for place, line in listed.lines(files[name]):

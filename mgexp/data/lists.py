@@ -13,7 +13,7 @@ from mgexp.config.check import cross_problems
 from mgexp.config.keys import Config, DataKeys, ModelKeys
 from mgexp.config.load import in_fold, read_config
 from mgexp.data.boxes import coco_names, read_coco
-from mgexp.data.classes import number_classes, number_in_order, read_classes, read_text
+from mgexp.data.classes import number_classes, read_classes, read_text
 from mgexp.data.formats import (
     Findings,
     class_folders,
@@ -128,15 +128,13 @@ def _class_numbers(data: DataKeys, num_classes: int) -> dict[str, int]:
     if data.FORMAT in {"ssv2", "ucf101"}:
         file = "labels.json" if data.FORMAT == "ssv2" else "classInd.txt"
         raise InputError([f"DATA.CLASSES is not set: it names the official {file}"])
-    if data.FORMAT not in {"kinetics", "folders", "coco"}:
+    readers = {"kinetics": kinetics_labels, "folders": class_folders, "coco": coco_names}
+    if data.FORMAT not in readers:
         return {}
     if not data.TRAIN_LIST:
         raise InputError(["DATA.TRAIN_LIST is not set: it has all classes"])
-    if data.FORMAT == "coco":
-        # In the order of COCO's own numbers, which have gaps.
-        return number_in_order(coco_names(Path(data.TRAIN_LIST)), data.TRAIN_LIST, num_classes)
-    read_names = kinetics_labels if data.FORMAT == "kinetics" else class_folders
-    return number_classes(read_names(Path(data.TRAIN_LIST)), data.TRAIN_LIST, num_classes)
+    names = readers[data.FORMAT](Path(data.TRAIN_LIST))
+    return number_classes(names, data.TRAIN_LIST, num_classes)
 
 
 def videos_root(data: DataKeys) -> Path:
@@ -264,19 +262,14 @@ class Listing:
 
 
 def read_listing(yaml: Path, *pairs: Sequence[str]) -> Listing:
-    """Read the videos of a row for a tool; ``pairs`` are KEY VALUE. Raises InputError with all problems."""
-    cfg, problems = read_config(yaml, *pairs)
-    return build_listing(cfg, [*problems, *cross_problems(cfg)])
-
-
-def build_listing(cfg: Config, problems: Sequence[str]) -> Listing:
     """Read the videos of DATA.TRAIN_LIST and DATA.VAL_LIST for a tool; one of these keys may be empty.
 
-    Raises InputError with ``problems``, which the configuration has, and with all problems of the lists.
+    ``pairs`` are KEY VALUE. Raises InputError with all problems of the configuration and of the lists.
     """
+    cfg, problems = read_config(yaml, *pairs)
     data = in_fold(cfg).DATA
     lists = [build_list(cfg, key) for key in LIST_KEYS if getattr(data, key)]
-    problems = [*problems, *(text for videos in lists for text in videos.problems)]
+    problems += cross_problems(cfg) + [text for videos in lists for text in videos.problems]
     if not lists:
         problems.append("DATA.TRAIN_LIST and DATA.VAL_LIST are not set")
     # A quarantine may name videos of one list only, so it can be judged only with both lists.

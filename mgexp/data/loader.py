@@ -239,23 +239,19 @@ def start_worker(worker_id: int, niceness: int = 0) -> None:
     # Several workers share the processors, so more threads in each would only compete.
     torch.set_num_threads(1)
     os.nice(niceness)
-    end_where_batches_are_lost()
-    # Ctrl-C, torchrun, timeout and Slurm signal all processes of a group, and so the workers too. The main process
-    # still needs them, to finish its step and save, and ends them afterwards.
-    for number in STOP_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
 
-
-def end_where_batches_are_lost() -> None:
-    """End this worker if it cannot hand on a batch, most likely because shared memory is full."""
-    # Python's own queue prints the error, drops the batch and goes on, and the run would wait for this batch for
-    # ever. (Found with torch 2.15; source: multiprocessing/queues.py, Queue._feed.)
-
+    # A worker that cannot hand on a batch, most likely because shared memory is full, must end. Python's own queue
+    # prints the error, drops the batch and goes on, and the run would wait for this batch for ever. (Found with
+    # torch 2.15; source: multiprocessing/queues.py, Queue._feed.)
     def end(error: Exception, batch: object) -> None:
         print(f"loader worker {os.getpid()}: {error}", file=sys.stderr, flush=True)
         os._exit(EXIT_NOT_HANDED_ON)
 
     setattr(Queue, "_on_queue_feeder_error", staticmethod(end))  # noqa: B010 - mypy does not know it
+    # Ctrl-C, torchrun, timeout and Slurm signal all processes of a group, and so the workers too. The main process
+    # still needs them, to finish its step and save, and ends them afterwards.
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def end_workers_at_exit() -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from mgexp.data.clips import Times, finish, segment_times
+from mgexp.data.clips import Times, finish, segment_times, stretch
 from mgexp.data.records import Record, Shown, Target
 from mgexp.data.time_limit import NO_LIMIT, TimeLimit
 from mgexp.video.reader import Opener, Region, VideoError, whole
@@ -117,7 +117,7 @@ class EvaluationViews(Dataset[View]):
         try:
             with self.limit(record.path), self.opener(record.path) as video:
                 duration = video.duration_seconds
-                start, end = record.part or (0.0, duration)
+                start, end = stretch(record, duration)
                 if self.stride is None:
                     times = segment_times(end - start, self.frames)
                 else:

@@ -19,7 +19,7 @@ from mgexp.config.check import differing_keys
 from mgexp.config.load import file_values, flatten, fold_of, to_yaml
 from mgexp.config.study import MAX_SEEDS
 from mgexp.config.values import MAX_INT, from_text
-from mgexp.errors import InputError
+from mgexp.errors import InputError, raise_problems
 from mgexp.launch.resources import Resources
 from mgexp.launch.run import RunOptions, check_submission, freeze_code
 from mgexp.launch.submit import POLL_SECONDS, LocalRun, ignoring, stop, to_slurm, to_this_machine
@@ -75,8 +75,7 @@ def read_grid(texts: Sequence[str]) -> tuple[Point, ...]:
             problems.append(f"--grid {text}: a value appears twice")
         seen.add(key)
         axes.append([(key, value) for value in values])
-    if problems:
-        raise InputError(problems)
+    raise_problems(problems)
     return tuple(itertools.product(*axes))
 
 
@@ -177,8 +176,7 @@ def check_sweep(
     for problem, names in names_of.items():
         who = "" if len(names) == len(checked) else f"{', '.join(dict.fromkeys(names))}: "
         texts.append(f"{who}{problem}")
-    if texts:
-        raise InputError(texts)
+    raise_problems(texts)
 
 
 def _conflicts(sweep: Sweep, run: SweepRun) -> list[str]:

@@ -59,8 +59,8 @@ class Submission:
 
 
 @dataclass(frozen=True)
-class TrainTask:
-    """One run of a submission. submitit calls this object in each process of the run."""
+class TrainTask(submitit.helpers.Checkpointable):
+    """One run of a submission. submitit calls this object in each process of the run, and can queue it again."""
 
     options: RunOptions
     submission: Submission
@@ -89,10 +89,6 @@ class TrainTask:
             raise SystemExit(0)
         if outcome:
             raise SystemExit(int(outcome))
-
-    def checkpoint(self) -> submitit.helpers.DelayedSubmission:
-        """Give submitit what it queues again: the same task, because its state is in the run folder."""
-        return submitit.helpers.DelayedSubmission(self)
 
     def _run(self, job: submitit.JobEnvironment, stop: StopRequest, outcome_json: Path) -> Outcome:
         """Run, and write how the run ended into ``outcome_json``."""

@@ -196,10 +196,7 @@ class Evaluator:
             # for ever.
             device = self.normalizer.device
             batches = watched_together(self.stop, self.precise_bn.batches(), self.processes, device)
-            source = self.precise_bn
-            return with_precise_bn(
-                clone, batches, source.num_groups, self.normalizer, source.max_clips, source.draws
-            )
+            return with_precise_bn(clone, batches, self.precise_bn, self.normalizer)
 
     def evaluate(self, model: nn.Module, state: State, protocol: Protocol) -> Evaluation:
         """Score ``model`` and write a line to evaluations.jsonl; under the full protocol save the scores too."""

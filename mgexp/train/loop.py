@@ -210,19 +210,14 @@ class Loop:
             # This count goes into the state, so it comes before the file.
             self.others.count()
             self.write_checkpoint()
-            if self.processes.is_main:
-                self._tell_slowness()
+            if self.processes.is_main and not self._told_slowness:
+                lines = slow_lines(self.state.clock, torch.get_num_threads(), self.device.type)
+                for line in lines:
+                    LOGGER.warning("%s", line)
+                self._told_slowness = bool(lines)
         self.stop.should_save = False
         # The clock starts after the writing. Else a disk that takes long would be written to all the time.
         self._saved_step, self._saved_time = self.state.step, time.perf_counter()
-
-    def _tell_slowness(self) -> None:
-        """Say once what makes training slow."""
-        if self._told_slowness:
-            return
-        for line in slow_lines(self.state.clock, torch.get_num_threads(), self.device.type):
-            LOGGER.warning("%s", line)
-            self._told_slowness = True
 
 
 def slow_lines(clock: Clock, num_threads: int, device_type: str) -> list[str]:

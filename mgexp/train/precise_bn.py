@@ -49,7 +49,8 @@ FIRST_DRAWS = Draws(seed=0, step=0)
 class PreciseBn:
     """Source of precise statistics: ``batches()`` loads clips, which form ``num_groups`` BN groups.
 
-    See ``with_precise_bn`` for ``max_clips`` and ``draws``.
+    At most ``max_clips`` clips go through the network at once (0: all of them). ``draws`` belongs to the first
+    clip of the first batch.
     """
 
     batches: Callable[[], Iterable[Any]]
@@ -108,19 +109,13 @@ def build_precise_bn(
 
 @torch.no_grad()
 def with_precise_bn(
-    model: nn.Module,
-    batches: Iterable[Any],
-    num_groups: int,
-    normalizer: Normalizer,
-    max_clips: int = 0,
-    draws: Draws = FIRST_DRAWS,
+    model: nn.Module, batches: Iterable[Any], source: PreciseBn, normalizer: Normalizer
 ) -> nn.Module:
-    """Replace the statistics of ``model``, a copy, by those of ``batches``; return it in eval mode.
+    """Replace the statistics of ``model``, a copy, by those of ``batches``, of ``source``; return it in eval mode.
 
-    The model normalises in ``num_groups`` groups, as training does at the full shape. Every process
-    must call this with its share of the batches. All processes get the same statistics. At most
-    ``max_clips`` clips go through the network at once (0: all of them). ``draws`` belongs to the first
-    clip of the first batch. The log names each video that was unusable and therefore replaced.
+    The model normalises in the groups of ``source``, as training does at the full shape. Every process
+    must call this with its share of the batches. All processes get the same statistics. The log names each video
+    that was unusable and therefore replaced.
     """
     # A network may have no batch norm, as most transformers. Then no batch is loaded.
     if not grouped_layers(model):
@@ -144,10 +139,11 @@ def with_precise_bn(
             for layer in layers:
                 layer.kept = []
             # A network may have dropout before a norm. It draws the same after a resume.
-            seed_step(draws.seed, number)
-            for part in split(len(batch.clips), num_groups, max_clips):
+            seed_step(source.draws.seed, number)
+            for part in split(len(batch.clips), source.num_groups, source.max_clips):
                 set_num_groups(model, part.num_pieces)
-                set_draws(model, replace(draws, step=number).after(part.first), part.clips)
+                draws = replace(source.draws, step=number).after(part.first)
+                set_draws(model, draws, part.clips)
                 own = batch.map(itemgetter(slice(part.first, part.first + part.clips)))
                 model(normalizer(own.clips, own.flipped))
             # The forward pass may not use every layer of a custom model, and may use one several times.

@@ -34,11 +34,6 @@ class Precision:
     name: Name = "fp32"
 
     @property
-    def is_exact(self) -> bool:
-        """Return whether this is fp32, with which the others are compared."""
-        return self.name == "fp32"
-
-    @property
     def dtype(self) -> torch.dtype:
         """The type of the factors of a product."""
         return _LOW.get(self.name, torch.float32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,11 @@ class Predictor:
             return Prediction(records[video], scores, mean)
 
         num_done = 0
-        with keeping_inputs(self.classifier) as inputs:
+        inputs: list[Tensor] = []  # of the classifier, in the last batch
+        keep = self.classifier and self.classifier.register_forward_pre_hook(
+            lambda _, given: inputs.append(given[0])
+        )
+        with keep or nullcontext():
             for batch in batches:
                 errors.update(batch.errors)
                 if len(batch.videos):
@@ -104,20 +108,6 @@ class Predictor:
                 yield from map(prediction, range(num_done, last))
                 num_done = last
             yield from map(prediction, range(num_done, len(records)))
-
-
-@contextmanager
-def keeping_inputs(layer: nn.Module | None) -> Iterator[list[Tensor]]:
-    """Append each input of ``layer``, if there is one, to the list that the block gets."""
-    kept: list[Tensor] = []
-    if layer is None:
-        yield kept
-        return
-    hook = layer.register_forward_pre_hook(lambda layer, inputs: kept.append(inputs[0]))
-    try:
-        yield kept
-    finally:
-        hook.remove()
 
 
 def best_of(scores: Tensor, num_best: int) -> tuple[tuple[int, float], ...]:

@@ -80,11 +80,6 @@ class Inputs:
             "missing": list(self.missing),
         }
 
-    def identity(self) -> str:
-        """Identify the videos in one line, by which the processes of a run compare their lists."""
-        shas = " and ".join(_sha256(records)[:12] for records in (self.train, self.val))
-        return f"{len(self.train)} for training, {len(self.val)} for validation (sha256 {shas})"
-
     def summary(self) -> str:
         missing = f"{len(self.missing)} missing or quarantined"
         return f"{len(self.train)} training videos ({missing}), {len(self.val)} validation videos"
@@ -408,7 +403,7 @@ def build_num_videos(cfg: Config, given: int | None) -> tuple[int, list[str]]:
         return max(1, min(num_listed, cfg.DATA.MAX_TRAIN_VIDEOS or num_listed)), problems
     if cfg.DATA.NUM_VIDEOS:
         return cfg.DATA.NUM_VIDEOS, []
-    return 1, ["the number of training videos is unknown: add --num-videos N, or DATA.NUM_VIDEOS N"]
+    return 1, ["the number of training videos is unknown: add DATA.NUM_VIDEOS N"]
 
 
 def build_initial_weights(cfg: Config, run_dir: RunDir) -> Fit | None:

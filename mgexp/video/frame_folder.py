@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import pairwise
@@ -29,6 +30,7 @@ from mgexp.video.reader import (
     FramesArray,
     Size,
     Times,
+    Video,
     VideoError,
     whole,
 )
@@ -128,12 +130,6 @@ class FrameFolder:
         self.fps = fps
         self.images = images_of(path)
 
-    def __enter__(self) -> FrameFolder:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Do nothing: no file stays open."""
-
     @property
     def duration_seconds(self) -> float:
         return len(self.images) / self.fps
@@ -169,6 +165,6 @@ class FilesAndFolders:
 
     frames_fps: float = DEFAULT_FRAMES_FPS
 
-    def __call__(self, path: str) -> FrameFolder | PyavReader:
+    def __call__(self, path: str) -> AbstractContextManager[Video]:
         is_folder = os.path.isdir(path)
-        return FrameFolder(path, self.frames_fps) if is_folder else PyavReader(path)
+        return nullcontext(FrameFolder(path, self.frames_fps)) if is_folder else PyavReader(path)

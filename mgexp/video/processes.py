@@ -15,6 +15,8 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
+from pebble import ProcessExpired, ProcessPool
+
 CANNOT_START = "its processes were killed at once: perhaps give fewer --processes"
 
 Item = TypeVar("Item")
@@ -39,9 +41,6 @@ def map_in_processes(
     if num_processes == 1 and failure is None:
         yield from map(make, items)
         return
-    # Imported only here, because benchmarks import this module for ``start_process`` alone.
-    from pebble import ProcessPool
-
     # Spawn works in the same way on every system. A fork is not safe if the caller has threads.
     context = multiprocessing.get_context("spawn")
     workers = max(1, min(num_processes, len(items)))
@@ -70,8 +69,6 @@ def map_in_processes(
 
 def no_result(error: Exception, limit_seconds: float) -> str:
     """Say in words why ``map_in_processes`` has no result of a video, for its ``failure``."""
-    from pebble import ProcessExpired
-
     if isinstance(error, FutureTimeoutError):
         return f"no result after {limit_seconds:g} s"
     if not isinstance(error, ProcessExpired):

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from mgexp.errors import InputError
+from mgexp.errors import InputError, raise_problems
 from mgexp.run.files import (
     NO_SPACE,
     append_jsonl,
@@ -77,8 +77,7 @@ class Order:
             problems.append(
                 f"--quantizer {self.quantizer}: MPEG-2 takes 1 (best) to {MAX_QUANTIZER}"
             )
-        if problems:
-            raise InputError(problems)
+        raise_problems(problems)
 
 
 Lacking = tuple[str, tuple[int, ...]]
@@ -225,8 +224,7 @@ def _check_paths(order: Order, paths: Sequence[str]) -> None:
         other = names.setdefault(copy_name(path), path)
         if other != path:
             problems.append(f"{path} and {other} would have the same copy")
-    if problems:
-        raise InputError(problems)
+    raise_problems(problems)
 
 
 def _check_settings(store: StoreDir, settings: dict[str, object]) -> None:

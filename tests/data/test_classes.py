@@ -3,7 +3,7 @@
 import pytest
 from listed import the_problem_of, windows, written
 
-from mgexp.data.classes import class_list, number_classes, read_class_names, read_classes
+from mgexp.data.classes import class_list, read_class_names, read_classes
 from mgexp.errors import InputError
 
 
@@ -57,11 +57,6 @@ def test_names_with_numbers_are_read_as_they_were_written(names, tmp_path):
 
 def test_names_that_start_with_numbers_in_some_lines_are_names(read):
     assert read("3 steps\nzumba\n") == {"3 steps": 0, "zumba": 1}
-
-
-def test_names_are_numbered_in_the_order_of_their_characters():
-    found = number_classes(["zumba", "air drumming", "Xylophone"], "train.csv", 3)
-    assert found == {"Xylophone": 0, "air drumming": 1, "zumba": 2}
 
 
 @pytest.mark.parametrize(

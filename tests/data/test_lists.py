@@ -12,10 +12,10 @@ from mgexp.config.load import load_config
 from mgexp.data.lists import (
     build_class_names,
     build_list,
-    build_listing,
     lost_classes,
     overlap_problems,
     quarantine_problems,
+    read_listing,
 )
 from mgexp.data.records import VideoList, VideoRecord
 from mgexp.errors import InputError
@@ -29,10 +29,14 @@ BOTH = KINETICS.format("zumba,AAAAAAAAAAA,1,2\nrun,BBBBBBBBBBB,1,2\n")
 
 def config_of(folder, format_, train, val, *pairs):
     """The quickstart's row on the lists of a folder, with two classes."""
+    return load_config(ROW, keys_of(folder, format_, train, val, *pairs))
+
+
+def keys_of(folder, format_, train, val, *pairs):
     given = ("DATA.FORMAT", format_)
     given += ("DATA.TRAIN_LIST", f"{folder}/{train}", "DATA.VAL_LIST", f"{folder}/{val}")
     prefix = "" if format_ == "folders" else str(folder)
-    return load_config(ROW, [*given, "DATA.PATH_PREFIX", prefix, "MODEL.NUM_CLASSES", "2", *pairs])
+    return [*given, "DATA.PATH_PREFIX", prefix, "MODEL.NUM_CLASSES", "2", *pairs]
 
 
 def write_lists(folder):
@@ -108,7 +112,7 @@ def test_without_classes_there_is_one_problem(format_, train, said, tmp_path):
 def test_all_problems_are_in_one_message(tmp_path):
     written(tmp_path / "one.csv", "a.mp4 0\nb.mp4\nc.mp4 9\n" + "d.mp4\n" * 12)
     with pytest.raises(InputError) as caught:
-        build_listing(config_of(tmp_path, "list", "one.csv", "lost.csv"), [])
+        read_listing(ROW, keys_of(tmp_path, "list", "one.csv", "lost.csv"))
     message = str(caught.value)
     assert "lost.csv does not exist" in message
     assert f"{tmp_path}/one.csv:2: " in message
@@ -121,7 +125,7 @@ def test_a_tool_is_told_which_videos_exist(tmp_path):
     written(tmp_path / "empty.mp4", "")
     written(tmp_path / "one.csv", "lost.mp4 0\nempty.mp4 0\n")
     written(tmp_path / "other.csv", "a.mp4 0\nlost.mp4 1\n")
-    found = build_listing(config_of(tmp_path, "list", "one.csv", "other.csv"), [])
+    found = read_listing(ROW, keys_of(tmp_path, "list", "one.csv", "other.csv"))
     assert found.paths == tuple(f"{tmp_path}/{name}.mp4" for name in ("lost", "empty", "a"))
     assert found.existing == (f"{tmp_path}/a.mp4",)
 
@@ -132,13 +136,14 @@ def test_the_seed_chooses_the_fold(seed, fold, tmp_path):
     for number in range(3):
         written(tmp_path / f"val_{number}.txt", f"{number}.mp4 1\n")
     pairs = ("DATA.NUM_FOLDS", "3", "RNG_SEED", seed)
-    cfg = config_of(tmp_path, "list", "train_{fold}.txt", "val_{fold}.txt", *pairs)
+    keys = keys_of(tmp_path, "list", "train_{fold}.txt", "val_{fold}.txt", *pairs)
+    cfg = load_config(ROW, keys)
     assert names_and_labels(tmp_path, build_list(cfg, "VAL_LIST")) == [(f"{fold}.mp4", 1)]
     (problem,) = build_list(cfg, "TRAIN_LIST").problems
     assert f"train_{fold}.txt does not exist" in problem
     # A tool with --cfg reads the lists of the same fold.
     with pytest.raises(InputError, match=f"train_{fold}.txt does not exist"):
-        build_listing(cfg, [])
+        read_listing(ROW, keys)
 
 
 @pytest.fixture

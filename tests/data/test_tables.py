@@ -9,6 +9,7 @@ from tiny import data_keys, tiny_config
 
 from mgexp.data.lists import build_list, overlap_problems
 from mgexp.data.records import Action, ActionRecord, VideoRecord
+from mgexp.data.views import EvaluationViews
 
 
 @pytest.fixture
@@ -113,3 +114,14 @@ def test_a_training_clip_shows_its_stretch_alone():
 def test_a_stretch_behind_the_end_of_its_video_is_named():
     clips = training_clips_of([VideoRecord("a", 0, (2.0, 3.0))], opener_of(FakeReader()))
     assert "stretch" in clips[FakeRequest()].unusable[0][1]
+
+
+def test_evaluation_shows_a_stretch_as_training_does():
+    """A stretch ends with its video, and one behind the end is an error. The video has 60 frames in 2 s."""
+    records = [VideoRecord("a", 0, (1.0, 9.0)), VideoRecord("a", 0, (2.0, 3.0))]
+    clip = {"frames": 4, "stride": 1, "crop": 8, "target_fps": 30.0}
+    opener = opener_of(FakeReader())
+    views = EvaluationViews(records, **clip, num_views=2, num_crops=1, opener=opener)
+    assert views[0].frames[0, :, 0, 0, 0].tolist() == [30, 31, 32, 33]
+    assert views[1].frames[0, :, 0, 0, 0].tolist() == [56, 57, 58, 59]
+    assert "stretch" in views[2].error

@@ -20,7 +20,7 @@ from mgexp.run.other_programs import OtherPrograms
 from mgexp.stop import StopRequest
 from mgexp.train.checkpoint import State, WeightAverage
 from mgexp.train.loop import LoadedClips, Loop
-from mgexp.train.precise_bn import precise_requests, with_precise_bn
+from mgexp.train.precise_bn import PreciseBn, precise_requests, with_precise_bn
 from mgexp.train.precision import Precision
 from mgexp.train.setup import build_row_schedule
 from mgexp.train.step import Normalizer, build_step
@@ -96,7 +96,9 @@ class Training:
         )
         groups = count_bn_groups(self.schedule.recipe.clips, self.processes.count, base)
         model = copy.deepcopy(self.state.model)
-        found = with_precise_bn(model, map(batch_of, requests), groups, self.normalizer)
+        found = with_precise_bn(
+            model, map(batch_of, requests), PreciseBn(list, groups), self.normalizer
+        )
         state = found.state_dict().items()
         return {f"precise {base} {name}": value for name, value in state if "running" in name}
 

@@ -9,7 +9,7 @@ from mgexp.data.batches import Batch
 from mgexp.dist import Processes
 from mgexp.models.layers import ClipDropout, Draws, set_draws
 from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
-from mgexp.train.precise_bn import precise_requests, with_precise_bn
+from mgexp.train.precise_bn import PreciseBn, precise_requests, with_precise_bn
 from mgexp.train.setup import build_row_schedule
 from mgexp.train.step import Normalizer
 
@@ -20,6 +20,10 @@ def batch_of(clips):
     return Batch(clips, torch.zeros(len(clips)), ())
 
 
+def precise(model, batches, *numbers, **draws):
+    return with_precise_bn(model, batches, PreciseBn(list, *numbers, **draws), IDENTITY)
+
+
 @pytest.mark.parametrize("num_groups", [1, 2, 4])
 def test_statistics_are_those_of_all_batches(num_groups):
     generator = torch.Generator().manual_seed(0)
@@ -28,7 +32,7 @@ def test_statistics_are_those_of_all_batches(num_groups):
         for high in (50, 100, 250)
     ]
     model = nn.Sequential(GroupedBatchNorm3d(3))
-    found = with_precise_bn(model, map(batch_of, draws), num_groups, IDENTITY)
+    found = precise(model, map(batch_of, draws), num_groups)
     population = torch.cat(draws).double().transpose(0, 1).flatten(1)
     torch.testing.assert_close(
         found[0].running_mean.double(), population.mean(1), rtol=1e-6, atol=0
@@ -46,7 +50,7 @@ def test_batches_in_parts_are_batches_at_once():
     def found(max_clips):
         model = nn.Sequential(GroupedBatchNorm3d(3))
         model.register_forward_pre_hook(lambda _, inputs: seen.append(len(inputs[0])))
-        return with_precise_bn(model, map(batch_of, draws), 5, IDENTITY, max_clips).state_dict()
+        return precise(model, map(batch_of, draws), 5, max_clips).state_dict()
 
     torch.testing.assert_close(found(4), found(0))
     assert seen == [2, 4, 4, 2, 4, 4, 10, 10]
@@ -56,7 +60,7 @@ def test_a_layer_that_the_network_does_not_use_keeps_its_statistics():
     model = nn.Sequential(GroupedBatchNorm3d(3))
     model[0].unused = GroupedBatchNorm3d(5)
     clips = torch.randint(0, 250, (4, 3, 2, 8, 8), dtype=torch.uint8)
-    found = with_precise_bn(model, [batch_of(clips)], 1, IDENTITY)
+    found = precise(model, [batch_of(clips)], 1)
     mean = clips.double().transpose(0, 1).flatten(1).mean(1)
     torch.testing.assert_close(found[0].running_mean.double(), mean, rtol=1e-6, atol=0)
     assert found[0].unused.running_mean.tolist() == [0.0] * 5
@@ -72,7 +76,7 @@ def test_a_layer_that_is_used_twice_has_the_statistics_of_both_uses():
             return self.norm(self.other(x)) + self.norm(3 * x + 1)
 
     clips = torch.randint(0, 250, (4, 3, 2, 8, 8), dtype=torch.uint8)
-    found = with_precise_bn(Twice(), [batch_of(clips)] * 2, 1, IDENTITY)
+    found = precise(Twice(), [batch_of(clips)] * 2, 1)
     values = clips.double().transpose(0, 1).flatten(1)
     normed = (values - values.mean(1, keepdim=True)) / values.std(1, correction=0, keepdim=True)
     both = torch.cat([normed, 3 * values + 1], dim=1)
@@ -90,8 +94,7 @@ def test_dropout_before_a_norm_draws_the_same_in_each_evaluation():
         model = nn.Sequential(ClipDropout(0.5), RandomDropout(), GroupedBatchNorm3d(3))
         set_draws(model, Draws(seed=0, step=last), 4)
         torch.manual_seed(last)
-        draws = Draws(seed=seed, step=0)
-        return with_precise_bn(model, batches, 2, IDENTITY, draws=draws)[2].running_var
+        return precise(model, batches, 2, draws=Draws(seed=seed, step=0))[2].running_var
 
     assert torch.equal(found(1), found(2))
     assert not torch.equal(found(1), found(1, seed=8))
