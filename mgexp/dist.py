@@ -141,13 +141,17 @@ def from_main(processes: Processes, value: T) -> T:
 
 def merge(processes: Processes, own: dict[int, str]) -> dict[int, str]:
     """Merge the entries of all processes. If a key occurs twice, take the value of the higher rank."""
-    return {key: value for entries in _gather(processes, own) for key, value in entries.items()}
+    if processes.count == 1:
+        return own
+    gathered = [own] * processes.count
+    dist.all_gather_object(gathered, own)
+    return {key: value for entries in gathered for key, value in entries.items()}
 
 
 def check_same(processes: Processes, own: str, what: str) -> None:
     """Raise InputError in every process if one of them has another text than rank 0. ``what`` names the text."""
-    texts = _gather(processes, own)
-    for rank, text in enumerate(texts):
+    texts = merge(processes, {processes.rank: own})
+    for rank, text in texts.items():
         if text != texts[0]:
             raise InputError([f"{what} of process 0 is {texts[0]}, of process {rank} it is {text}"])
 
@@ -168,12 +172,4 @@ def max_(processes: Processes, values: torch.Tensor) -> torch.Tensor:
     """Replace each of ``values`` by the largest of all processes."""
     if processes.count > 1:
         dist.all_reduce(values, dist.ReduceOp.MAX)
-    return values
-
-
-def _gather(processes: Processes, own: T) -> list[T]:
-    if processes.count == 1:
-        return [own]
-    values = [own] * processes.count
-    dist.all_gather_object(values, own)
     return values

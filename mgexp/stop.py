@@ -93,12 +93,6 @@ class StopRequest:
         if self.signal_name is not None:
             raise Interrupted(self.signal_name)
 
-    def watch(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Yield the items. After a signal, raise Interrupted in place of the next item."""
-        for item in items:
-            self.check()
-            yield item
-
     def _catch(self, number: int, frame: FrameType | None) -> None:
         # A worker of the loader inherits this handler when it is forked. Soon after that it ignores signals
         # itself.

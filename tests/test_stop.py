@@ -88,7 +88,7 @@ def test_behind_such_a_place_a_signal_is_a_request_again():
 def test_items_end_with_a_signal():
     taken = []
     with StopRequest().listening() as stop, pytest.raises(Interrupted):
-        for item in stop.watch(range(5)):
+        for item in watched_together(stop, range(5), Processes(), CPU):
             taken.append(item)
             if item == 2:
                 os.kill(os.getpid(), signal.SIGTERM)
@@ -147,7 +147,7 @@ def test_nobody_leaves_where_none_was_asked_to(monkeypatch):
 
 def test_a_process_leaves_behind_the_block_with_the_name_of_its_signal():
     with pytest.raises(Interrupted, match="SIGTERM"), leaving_together(Processes(), CPU):
-        list(stopped().watch(range(3)))
+        list(watched_together(stopped(), range(3), Processes(), CPU))
     with pytest.raises(Interrupted, match="SIGTERM"):
         list(watched_together(stopped(), range(3), Processes(), CPU))
 
@@ -167,7 +167,7 @@ def test_a_signal_behind_the_last_item_lets_the_block_end():
     """What is done is done."""
     stop = StopRequest()
     with leaving_together(Processes(), CPU):
-        for _ in stop.watch(range(3)):
+        for _ in watched_together(stop, range(3), Processes(), CPU):
             pass
         stop.signal_name = "SIGTERM"
 

@@ -60,9 +60,7 @@ from mgexp.results.render import HEAD, Picture, render_study
 from mgexp.results.report import write_pictures
 from mgexp.results.store import StudyRuns, export_results, gather_runs, store_gathered
 from mgexp.results.study_state import (
-    ChangedPart,
-    changed_parts,
-    changed_text,
+    check_unchanged,
     describe_left,
     few_steps_text,
     new_budgets,
@@ -206,8 +204,8 @@ class Board:
         if not text.startswith(HEAD):
             problem = "was written by hand: move its text to prose.md, which the page includes"
             raise InputError([f"{page} {problem}"])
-        if parts := self.changed(trains):
-            raise InputError([changed_text(parts)])
+        missing = {(task.row, task.seed) for task in self.left() if trains}
+        check_unchanged(self.study, missing, self.run_dirs, self.overrides)
 
     def check_overrides(self) -> None:
         """Raise InputError if KEY VALUE pairs are wrong or could change a result, also if no run is left."""
@@ -225,11 +223,6 @@ class Board:
                 if name in changed
             ]
         )
-
-    def changed(self, trains: bool = True) -> list[ChangedPart]:
-        """List what does not fit the YAMLs now: shorter baselines and, if it trains, folders of missing runs."""
-        missing = {(task.row, task.seed) for task in self.left() if trains}
-        return changed_parts(self.study, missing, self.run_dirs, self.overrides)
 
     # --- what is left
 

@@ -109,14 +109,10 @@ def _box_problems(cfg: Config) -> Iterator[str]:
         yield f"DATA.FORMAT = {cfg.DATA.FORMAT} with MODEL.MODEL_NAME = {name}: boxes need a detector"
     if not are_boxes:
         return
-    ones = {
-        "DATA.NUM_FRAMES": cfg.DATA.NUM_FRAMES,
-        "TEST.NUM_ENSEMBLE_VIEWS": cfg.TEST.NUM_ENSEMBLE_VIEWS,
-        "TEST.NUM_SPATIAL_CROPS": cfg.TEST.NUM_SPATIAL_CROPS,
-    }
-    for key, value in ones.items():
-        if value != 1:
-            yield f"{key} = {value} with DATA.FORMAT = coco: an image has one frame and one view"
+    values = dict(flatten(cfg))
+    for key in ("DATA.NUM_FRAMES", "TEST.NUM_ENSEMBLE_VIEWS", "TEST.NUM_SPATIAL_CROPS"):
+        if values[key] != 1:
+            yield f"{key} = {values[key]} with DATA.FORMAT = coco: an image has one frame and one view"
 
 
 def _list_problems(cfg: Config) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -14,7 +15,6 @@ TOP = "top level"
 """The heading of the keys that lie in no section."""
 PLAIN_TYPES = {bool: "True or False", int: "a whole number", float: "a number"}
 INDENT = " " * 4
-FLOAT_DIGITS = 4
 
 PAGE_START = """\
 # All configuration keys
@@ -83,14 +83,8 @@ def _row(key: Key) -> str:
 def _default(key: Key) -> str:
     if key.default == "":
         return "''"
-    return str(_rounded(as_lists(key.default)))
-
-
-def _rounded(value: object) -> object:
     # √½ has 16 digits, which nobody reads.
-    if isinstance(value, list):
-        return [_rounded(item) for item in value]
-    return float(f"{value:.{FLOAT_DIGITS}g}") if isinstance(value, float) else value
+    return re.sub(r"\d+\.\d{5,}", lambda m: f"{float(m[0]):.4g}", str(as_lists(key.default)))
 
 
 def _values(key: Key) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
@@ -15,8 +14,8 @@ from typing import Any
 from mgexp.data.classes import read_text
 from mgexp.data.formats import Findings
 from mgexp.data.records import Shown, Span, Target
-from mgexp.errors import InputError, collected
-from mgexp.run.files import is_file
+from mgexp.errors import collected
+from mgexp.run.files import is_file, understanding
 from mgexp.video.paths import Root
 from mgexp.video.reader import VideoError, whole
 
@@ -101,18 +100,9 @@ def coco_names(list_path: Path) -> tuple[str, ...]:
 # A start asks for the names several times, and COCO's own list has hundreds of megabytes.
 @lru_cache(maxsize=1)
 def _names(list_path: Path, _changed_ns: int) -> tuple[str, ...]:
-    with _understanding(list_path):
+    with understanding(list_path, "COCO's format"):
         categories = json.loads(read_text(list_path))["categories"]
         return tuple(each["name"] for each in sorted(categories, key=itemgetter("id")))
-
-
-@contextmanager
-def _understanding(list_path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        what = f"not COCO's format: {type(error).__name__}: {error}"
-        raise InputError([f"{list_path}: {what}"]) from error
 
 
 def read_coco(list_path: Path, root: Path, classes: Mapping[str, int]) -> Findings:
@@ -123,7 +113,7 @@ def read_coco(list_path: Path, root: Path, classes: Mapping[str, int]) -> Findin
     """
     listed, inside = Findings(root, f"list file {list_path} is empty"), Root(root)
     boxes = defaultdict[Any, list[Box]](list)
-    with collected(listed.problems), _understanding(list_path):
+    with collected(listed.problems), understanding(list_path, "COCO's format"):
         content = json.loads(read_text(list_path))
         labels = {each["id"]: classes.get(each["name"], -1) for each in content["categories"]}
         for each in content["annotations"]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Literal, NamedTuple
@@ -89,11 +89,8 @@ def with_few_colours(png: io.BytesIO) -> bytes:
     return file.getvalue()
 
 
-@contextmanager
-def printed() -> Iterator[None]:
-    """Use the style of print for all figures that are made or saved inside this context."""
-    with mpl.rc_context(fname=PRINT):
-        yield
+printed = partial(mpl.rc_context, fname=PRINT)
+"""A context with the style of print, for all figures that are made or saved inside it."""
 
 
 # --- rows

@@ -66,7 +66,7 @@ def packages_finding(declared: Sequence[str] | None = None) -> Finding:
         try:
             declared = requires("mgexp") or []
         except PackageNotFoundError:
-            declared = []
+            return Finding("packages", "problem", "mgexp is not installed", "pip install -e .")
     faults, versions = [], {}
     for wanted in map(Requirement, declared):
         # A marker is that of an extra, such as dev.

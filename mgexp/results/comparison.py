@@ -240,20 +240,18 @@ class Pair:
     @cached_property
     def runs(self) -> tuple[tuple[Run, Run], ...]:
         """(run, run of the base) for each seed whose scores can be compared."""
-        return self._both(in_one_setting=True)
+        both = self._both
+        return tuple((run, base) for run, base in both if run.score_setting == base.score_setting)
 
     @property
     def not_compared(self) -> tuple[tuple[Run, Run], ...]:
-        return self._both(in_one_setting=False)
+        both = self._both
+        return tuple((run, base) for run, base in both if run.score_setting != base.score_setting)
 
-    def _both(self, in_one_setting: bool) -> tuple[tuple[Run, Run], ...]:
-        seeds = [seed for seed in self.own.runs if seed in self.base.runs]
-        both = ((self.own.runs[seed], self.base.runs[seed]) for seed in seeds)
-        return tuple(
-            (run, base)
-            for run, base in both
-            if (run.score_setting == base.score_setting) == in_one_setting
-        )
+    @property
+    def _both(self) -> list[tuple[Run, Run]]:
+        base = self.base.runs
+        return [(run, base[seed]) for seed, run in self.own.runs.items() if seed in base]
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -483,7 +481,7 @@ def seconds_to(run: Run, target: float) -> float:
 
 
 def flops_to(run: Run, target: float) -> float:
-    """Return the training FLOPs until the score first reaches ``target``, infinity for a miss. NaN if unknown."""
+    """Return the training FLOPs until the score first reaches ``target``, infinity for a miss."""
     first = first_at(run, target)
     return math.inf if first is None else run.flops_at(first)
 

@@ -64,19 +64,11 @@ def read_published(published_csv: Path) -> tuple[Published, ...]:
     """Read the published scores of the rows. Without the file there are none."""
     if not published_csv.exists():
         return ()
-    with published_csv.open(encoding="utf-8", newline="") as file, understanding(published_csv):
-        lines = [Published(**line) for line in csv.DictReader(file)]
-    problems = []
-    for line in lines:
-        where = f"{published_csv}, {line.experiment}:"
-        if line.metric not in METRIC_NAMES:
-            problems.append(f"{where} the metric {line.metric!r} is unknown")
-        if not line.value.replace(".", "", 1).isdecimal():
-            problems.append(f"{where} the value {line.value!r} is not a percentage, such as 76.8")
-        if not line.source:
-            problems.append(f"{where} has no source")
-    raise_problems(problems)
-    return tuple(lines)
+    with (
+        published_csv.open(encoding="utf-8", newline="") as file,
+        understanding(published_csv, "published scores"),
+    ):
+        return tuple(Published(**line) for line in csv.DictReader(file))
 
 
 # --- the page
@@ -184,7 +176,7 @@ def render_experiments(experiments: ExperimentsDir) -> str:
 def _study(page: Page, study: Study) -> dict[str, Any]:
     """Collect the line of a study: its title and page, how much of it is done, and its multigrid rows."""
     files = RunsDir(study.folder)
-    with understanding(files.prose_md):
+    with understanding(files.prose_md, "a text"):
         prose = files.prose_md.read_text(encoding="utf-8") if files.prose_md.exists() else ""
     readme = files.readme_md if files.readme_md.exists() else study.folder / STUDY_YAML
     rows = {

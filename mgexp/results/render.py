@@ -12,16 +12,13 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
 
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from mgexp.config.study import Study
 from mgexp.results.comparison import (
-    COARSE_CONTROL,
     Comparison,
     Estimate,
     Pair,
@@ -57,25 +54,14 @@ def seeds_text(seeds: Iterable[int]) -> str:
     return f"seed{'s' if len(names) > 1 else ''} {', '.join(names)}" if names else NONE
 
 
-def with_seeds(names: Iterable[tuple[str, int]]) -> str:
-    """List names, each with its seeds: "long (seeds 1, 2), coarse (seed 0)"."""
-    seeds: dict[str, list[int]] = {}
-    for name, seed in names:
-        seeds.setdefault(name, []).append(seed)
-    return ", ".join(f"{name} ({seeds_text(each)})" for name, each in seeds.items())
-
-
-def timed_seeds(pair: Pair) -> str:
-    """Name the seeds whose seconds are compared, such as " (seeds 0, 1)"; "" if they are all seeds."""
-    return (
-        "" if pair.timed_alike.seeds == pair.seeds else f" ({seeds_text(pair.timed_alike.seeds)})"
-    )
-
-
 def busy_text(comparison: Comparison) -> str:
     """Name the busy runs, and say what makes a run busy: "long (seeds 1, 2), coarse (seed 0): …"."""
-    runs = [run for row in comparison.all_rows for run in row.runs.values()]
-    names = with_seeds(sorted(run.key for run in runs if run.is_busy))
+    seeds = defaultdict[str, list[int]](list)
+    for row in comparison.all_rows:
+        for run in row.runs.values():
+            if run.is_busy:
+                seeds[run.experiment].append(run.seed)
+    names = ", ".join(f"{name} ({seeds_text(seeds[name])})" for name in sorted(seeds))
     why = f"other programs kept more than {BUSY_CORES:g} cores busy"
     return f"{names}: {why}." if names else ""
 
@@ -209,7 +195,8 @@ def verdict(pair: Pair) -> str:
         cost = flops_text(flop_saving)
     else:
         doubt = f", which may be chance ({times_text(speed_up)})" if speed_up.holds(1.0) else ""
-        seeds = timed_seeds(pair)
+        timed = pair.timed_alike.seeds
+        seeds = "" if timed == pair.seeds else f" ({seeds_text(timed)})"
         words = (f"faster{doubt}{seeds}", f"slower{doubt}{seeds}", f"as fast{seeds}")
         cost = _times(speed_up.mean, *words)
     return f"{gain}, {cost}{'; one seed' if len(pair.runs) == 1 else ''}"
@@ -386,6 +373,7 @@ def render_study(
     """
     title, opening, sections = split_prose(prose)
     study, since = gathered.study, gathered.study.since
+    timed = gathered.comparison.in_usual_setting
     early = [run for run in gathered.runs.values() if since and run.finished_at < since]
     tasks = [task for task in study.tasks if not task.is_control]
     pair_of = {pair.own.name: pair for pair in gathered.pairs}
@@ -400,24 +388,23 @@ def render_study(
         gathered=gathered,
         study=study,
         pair_of=pair_of,
-        link=partial(_link, study),
+        # Path.relative_to does not go up, as ../quickstart/baseline.yaml must.
+        link=lambda name: (
+            f"[{plain_cell(name)}]({os.path.relpath(study.yamls[name], study.folder)})"
+        ),
         bases=[*dict.fromkeys(base for name in study.names if (base := study.base_of(name)))],
         margin=counted(study.margin, "point"),
         num_folds=num_folds,
         num_runs=len(tasks),
         num_missing=sum((task.row, task.seed) not in gathered.runs for task in tasks),
-        seconds=partial(_seconds, gathered.comparison.in_usual_setting),
+        # Seconds of several machines have no mean.
+        seconds=lambda row: estimate_mean(row.only(timed.row(row.name).runs).each("train_seconds")),
         busy=busy_text(gathered.comparison),
         num_early=len(early),
         target=time_to_target(gathered, study.target) if study.target else None,
         command=command,
         left_out=[*_left_out(gathered)],
-        **shared_tables(
-            gathered.for_figures,
-            pair_of | with_budgets,
-            study.controls,
-            COARSE_CONTROL in study.names,
-        ),
+        **shared_tables(gathered.for_figures, pair_of | with_budgets, study.controls),
     )
 
 
@@ -428,18 +415,6 @@ def split_prose(prose: str) -> tuple[str, str, str]:
     if not title.startswith("# "):
         title, opening = "", before
     return title, opening.strip(), "\n\n".join(section.strip() for section in sections)
-
-
-def _link(study: Study, name: str) -> str:
-    """Link the name of a row to its YAML."""
-    path = study.yamls[name]
-    # Path.relative_to does not go up, as ../quickstart/baseline.yaml must.
-    return f"[{plain_cell(name)}]({os.path.relpath(path, study.folder)})"
-
-
-def _seconds(timed: Comparison, row: Row) -> Estimate | None:
-    """Return the mean training seconds of a row of a pair. Seconds of several machines have no mean."""
-    return estimate_mean(row.only(timed.row(row.name).runs).each("train_seconds"))
 
 
 def _left_out(gathered: StudyRuns) -> Iterator[str]:

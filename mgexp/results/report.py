@@ -67,8 +67,6 @@ def write_report(place: RunsDir, text: str, pictures: Sequence[Picture] = ()) ->
 
 # --- the report on a sweep: value × mean ± interval
 
-SEED_KEY = "RNG_SEED"
-
 
 @dataclass(frozen=True)
 class Point:
@@ -94,7 +92,7 @@ def read_points(root: Path) -> tuple[Point, ...]:
     for (experiment, _), rows in groups.items():
         first = rows[0][1]
         keys = {key for _, values in rows for key, _, _ in differing_keys(first, values)}
-        keys -= {SEED_KEY, *PLACE_KEYS}
+        keys -= {*PLACE_KEYS}
         if keys:
             points += [
                 Point(experiment, {key: value_of(values, key) for key in sorted(keys)}, row)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,12 +16,6 @@ import numpy as np
 from mgexp.results.confusion import Confusion
 from mgexp.run.other_programs import is_busy
 
-CLOCKS = (
-    *("train", "steady", "input_wait"),
-    *("evaluate", "precise_bn", "checkpoint", "shape_warmup", "program"),
-)
-"""The clocks of result.json and runs.jsonl. A Run has the field <clock>_seconds for each."""
-
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -35,7 +28,7 @@ class Evaluation:
     num_videos: int
     full_protocol: bool
     frame_order: str
-    # The training FLOPs until it. None for a run of an earlier version, and for an evaluation alone.
+    # The training FLOPs until it. None for an evaluation alone, after the training.
     train_flops: int | None = None
 
 
@@ -195,10 +188,10 @@ class Run:
         return Evaluation(self.steps, self.train_seconds, self.score, 0, videos, True, "forward")
 
     def flops_at(self, evaluation: Evaluation) -> float:
-        """Return the training FLOPs until an evaluation. NaN if they are unknown."""
-        if evaluation.step == self.steps:
-            return self.train_flops
-        return math.nan if evaluation.train_flops is None else evaluation.train_flops
+        """Return the training FLOPs until an evaluation of the training."""
+        flops = self.train_flops if evaluation.step == self.steps else evaluation.train_flops
+        assert flops is not None
+        return flops
 
     @property
     def curve(self) -> tuple[Evaluation, ...]:

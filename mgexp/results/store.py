@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from functools import cache, cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ from mgexp.errors import InputError, raise_problems
 from mgexp.registry import OwnFile
 from mgexp.results.comparison import BASELINE, COARSE_CONTROL, Comparison, Pair, Row, row_order
 from mgexp.results.confusion import Confusion, count_confusions
-from mgexp.results.runs import CLOCKS, COLUMNS, Evaluation, Run, VideoScores, pack_videos
+from mgexp.results.runs import COLUMNS, Evaluation, Run, VideoScores, pack_videos
+from mgexp.run.clock import CLOCKS
 from mgexp.run.files import (
     atomic_write_text,
     json_line,
@@ -247,16 +249,11 @@ def add_to_store(path: Path, rows: Sequence[Row], class_names: Sequence[str] = (
 
 def stored_runs(root: Path) -> list[Run]:
     """List the runs that are stored below ``root``: the newest of each row and seed, by date."""
-    newest: dict[tuple[str, int], tuple[datetime, bool, Run]] = {}
-    for path in sorted(root.rglob(RunsDir(root).stored_jsonl.name)):
-        study = path.parent.parent if path.parent.name == BUDGET else path.parent
-        for run in read_stored(path).timed_since(_seconds_since(study)).runs:
-            # A study also stores rows of other folders. Their own folder says which seconds count.
-            is_home = (root / run.experiment).parent == path.parent
-            rank = (run.finished_at, is_home)
-            if run.key not in newest or rank > newest[run.key][:2]:
-                newest[run.key] = (*rank, run)
-    return [run for _, _, run in sorted(newest.values(), key=lambda ranked: ranked[0])]
+    paths = sorted(root.rglob(RunsDir(root).stored_jsonl.name))
+    runs = [run for path in paths for run in read_stored(path).runs]
+    # A study also stores rows of other folders, so a run may be there twice.
+    newest = {run.key: run for run in sorted(runs, key=attrgetter("finished_at"))}
+    return sorted(newest.values(), key=attrgetter("finished_at"))
 
 
 def export_results(experiments: ExperimentsDir) -> None:

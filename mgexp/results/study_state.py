@@ -6,8 +6,6 @@ A part is a run folder, finished or not, the YAML of a shorter baseline, or the 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 
 from mgexp.config.check import PLACE_KEYS, differing_keys
@@ -161,34 +159,27 @@ def few_steps_text(study: Study) -> str:
 # --- what no longer fits
 
 
-@dataclass(frozen=True)
-class ChangedPart:
-    """A run folder, a YAML or a file of stored runs that does not fit a row's YAML now, and why."""
-
-    row: str
-    path: Path
-    why: str
-
-
-def changed_parts(
+def check_unchanged(
     study: Study,
     missing: Collection[tuple[str, int]],
     run_dirs: RunDirs,
     overrides: Sequence[str] = (),
-) -> list[ChangedPart]:
-    """List what stands in the way of the runs that are missing, which are pairs of a row and a seed.
+) -> None:
+    """Raise InputError if a run folder, a YAML or stored runs of the study do not fit its rows now.
 
-    Every run of a shorter baseline is in the way if its YAML was written for other recipes.
+    ``missing`` are the pairs of a row and a seed that are still to train. Every run of a shorter baseline is in
+    the way if its YAML was written for other recipes.
     """
     stale = stale_budgets(study)
     # Stored runs are in the way even if nothing is missing, because a new run of their seed would replace them.
-    parts = _stored_parts(study, stale)
+    stored = _stored_parts(study, stale)
+    parts = [*stored.values()]
     # The folders of these runs name the keys that changed.
-    looked_at = {*stale, *(part.row for part in parts)}
+    looked_at = {*stale, *stored}
     for row, path in study.yamls.items():
         if row in stale:
             made_for = f"{study.baseline} or {study.budget_rows[row]}"
-            parts.append(ChangedPart(row, path, f"was written for another recipe of {made_for}"))
+            parts.append(f"{short_path(path)} was written for another recipe of {made_for}")
         for seed in range(study.num_seeds(row)) if path.exists() else ():
             if row not in looked_at and (row, seed) not in missing:
                 continue
@@ -203,13 +194,20 @@ def changed_parts(
                     why = f"was trained with {short_path(path)}"
                 if why:
                     state = "finished" if is_finished else "not finished"
-                    parts.append(ChangedPart(row, run_dir.root, f"({state}): {why}"))
-    return parts
+                    parts.append(f"{short_path(run_dir.root)} ({state}): {why}")
+    if parts:
+        raise InputError(
+            [
+                "these runs and YAMLs belong to an earlier configuration:\n"
+                + "".join(f"  {part}\n" for part in parts)
+                + "undo the change, or move these elsewhere and start again; a runs.jsonl has a line for each run"
+            ]
+        )
 
 
-def _stored_parts(study: Study, stale: Collection[str]) -> list[ChangedPart]:
-    """List the rows of which runs of another recipe are stored in the folder of the study."""
-    parts = []
+def _stored_parts(study: Study, stale: Collection[str]) -> dict[str, str]:
+    """Name each row of which runs of another recipe are stored in the folder of the study, and say how many."""
+    parts = {}
     for place in (study.folder, study.folder / BUDGET):
         path = RunsDir(place).stored_jsonl
         for row in read_stored(path).rows:
@@ -220,8 +218,10 @@ def _stored_parts(study: Study, stale: Collection[str]) -> list[ChangedPart]:
                 run.recipe for run in row.runs.values() if row.name in stale or run.recipe != now
             ]
             if old:
-                why = f"holds {counted(len(old), 'run')} of {row.name} with an earlier recipe"
-                parts.append(ChangedPart(row.name, path, why))
+                num = counted(len(old), "run")
+                parts[row.name] = (
+                    f"{short_path(path)} holds {num} of {row.name} with an earlier recipe"
+                )
     return parts
 
 
@@ -237,14 +237,3 @@ def _changes(run_dir: RunDir, now: Mapping[str, object], is_finished: bool) -> s
     if not keys and has_override(run_dir):
         return RESUMED_WITH_OVERRIDE
     return listed(keys, MOST_KEYS, "; ")
-
-
-def changed_text(parts: Sequence[ChangedPart]) -> str:
-    """Write what does not fit, and what to do with it."""
-    return "\n".join(
-        [
-            "these runs and YAMLs belong to an earlier configuration:",
-            *(f"  {short_path(part.path)} {part.why}" for part in parts),
-            "undo the change, or move these elsewhere and start again; a runs.jsonl has a line for each run",
-        ]
-    )

@@ -39,20 +39,17 @@ FRAME_ORDERS = {
 
 
 def shared_tables(
-    comparison: Comparison,
-    pairs: Mapping[str, Pair],
-    orders: Collection[str] | None = None,
-    has_coarse: bool = True,
+    comparison: Comparison, pairs: Mapping[str, Pair], orders: Collection[str] | None = None
 ) -> dict[str, Any]:
     """Return the values of ``parts.md.j2``, which the report and the page of a study share.
 
-    ``pairs`` are compared video by video. ``orders`` and ``has_coarse`` are as in `list_controls`.
+    ``pairs`` are compared video by video. ``orders`` is as in `list_controls`.
     """
     return {
         "metric": comparison.metric,
         "data": _data(comparison),
         "videos": {name: both for name, pair in pairs.items() if (both := compare_videos(pair))},
-        "controls": list_controls(comparison, orders, has_coarse),
+        "controls": list_controls(comparison, orders),
         "timed_rows": comparison.in_usual_setting.finished,
         "classes": list_classes(comparison),
         "how": _how(comparison.runs) if comparison.runs else [],
@@ -82,11 +79,11 @@ def _data(comparison: Comparison) -> dict[str, object]:
 
 
 def list_controls(
-    comparison: Comparison, orders: Collection[str] | None = None, has_coarse: bool = True
+    comparison: Comparison, orders: Collection[str] | None = None
 ) -> list[dict[str, object]]:
     """List the controls: the baseline without the order of frames, and a network trained on coarse clips only.
 
-    ``orders`` and ``has_coarse`` are the controls of a study, which are listed even before they are evaluated.
+    ``orders`` are the controls of a study, which are listed even before they are evaluated.
     Without ``orders``, only the controls that were evaluated are listed.
     """
     # If a control is near the baseline, the data can be classified without motion, or without training on fine
@@ -98,7 +95,7 @@ def list_controls(
             for seed, run in comparison.baseline.runs.items():
                 if control := run.control(order):
                     scores[name].append((seed, control[0].score, control[1].score))
-    if has_coarse:
+    if COARSE_CONTROL in {row.name for row in comparison.rows}:
         coarse = comparison.pair(comparison.row(COARSE_CONTROL))
         scores["trained at the coarsest shape alone"] = [
             (run.seed, run.score, base.score) for run, base in coarse.runs
@@ -203,13 +200,10 @@ def time_to_target(gathered: StudyRuns, target: float) -> dict[str, object]:
     def seconds(run: Run) -> float:
         return seconds_to(run, target)
 
-    unknown = [row.name for row in rows if any(map(math.isnan, map(teraflops, row.runs.values())))]
     in_flops, in_seconds = [], []
     for row in rows:
         pair, timed_row = pairs.get(row.name), timed.row(row.name)
-        if row.name not in unknown:
-            known = pair if pair and pair.base.name not in unknown else None
-            in_flops.append(_cost(row, known, teraflops))
+        in_flops.append(_cost(row, pair, teraflops))
         if timed_row.runs:
             # Seconds of several machines have no common median.
             timed_pair = pair and pair.timed_alike.only(timed_row.runs)
@@ -220,7 +214,6 @@ def time_to_target(gathered: StudyRuns, target: float) -> dict[str, object]:
         "videos": " or ".join(f"{num:,}" for num in sorted(videos)),
         "evaluations": " or ".join(map(str, sorted({len(run.curve) for run in runs}))),
         "flops": in_flops,
-        "unknown": unknown,
         "seconds": in_seconds,
         "where": " in the setting of most of them" if len(settings) > 1 else "",
     }

@@ -16,6 +16,12 @@ from typing import Any
 
 import torch
 
+CLOCKS = (
+    *("train", "steady", "input_wait"),
+    *("evaluate", "precise_bn", "checkpoint", "shape_warmup", "program"),
+)
+"""The clocks of result.json and runs.jsonl. A Run has the field <clock>_seconds for each."""
+
 
 class Clock:
     """A counter of seconds by name. If one name is measured inside another, both count the seconds.
@@ -50,13 +56,8 @@ class Clock:
 
     def record(self) -> dict[str, float]:
         """List the seconds of each activity of a run. ``steady`` is training without the shapes' warm-up."""
-        names = ("input_wait", "evaluate", "precise_bn", "checkpoint", "shape_warmup", "program")
-        train = self.seconds("train")
-        return {
-            "train": train,
-            "steady": train - self.seconds("shape_warmup"),
-            **{name: self.seconds(name) for name in names},
-        }
+        seconds = {name: self.seconds(name) for name in CLOCKS}
+        return {**seconds, "steady": seconds["train"] - seconds["shape_warmup"]}
 
     def state_dict(self) -> dict[str, float]:
         names = sorted(self._seconds.keys() | self._started.keys())

@@ -100,14 +100,13 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def understanding(path: Path) -> Iterator[None]:
+def understanding(path: Path, wanted: str = "those that mgexp writes") -> Iterator[None]:
     """Raise InputError, which names the file or folder ``path``, if the block cannot use what it read there."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, EOFError, BadZipFile) as error:
         what = f"{type(error).__name__}: {error}"
-        problem = f"{path}: its contents are not those that mgexp writes ({what})"
-        raise InputError([problem]) from error
+        raise InputError([f"{path}: its contents are not {wanted} ({what})"]) from error
 
 
 def short_path(path: Path) -> str:

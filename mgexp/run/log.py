@@ -178,13 +178,11 @@ def max_memory_bytes() -> int:
 
 
 @contextmanager
-def logging_to(path: Path | None) -> Iterator[None]:
+def logging_to(path: Path) -> Iterator[None]:
     """Log to ``path`` and to standard error; on a terminal, above the progress bar."""
     console = logging.StreamHandler(sys.stderr)
     console.setLevel(logging.INFO if sys.stderr.isatty() else STEP_LEVEL)
-    handlers: list[logging.Handler] = [console]
-    if path is not None:
-        handlers.append(logging.FileHandler(path, encoding="utf-8"))
+    handlers: list[logging.Handler] = [console, logging.FileHandler(path, encoding="utf-8")]
     for handler in handlers:
         handler.setFormatter(logging.Formatter("%(asctime)s  %(message)s", "%H:%M:%S"))
         LOGGER.addHandler(handler)
@@ -195,9 +193,8 @@ def logging_to(path: Path | None) -> Iterator[None]:
             yield
     except Exception as error:
         # The caller prints the error on standard error, but the log file is closed by then.
-        if path is not None:
-            LOGGER.removeHandler(console)
-            LOGGER.error("%s", error)
+        LOGGER.removeHandler(console)
+        LOGGER.error("%s", error)
         raise
     finally:
         for handler in handlers:

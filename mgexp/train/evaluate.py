@@ -202,7 +202,9 @@ class Evaluator:
         """Score ``model`` and write a line to evaluations.jsonl; under the full protocol save the scores too."""
         scores = Scores(len(protocol.records), self.task, self.normalizer.device)
         with state.clock.measure("evaluate"):
-            batches = self.stop.watch(protocol.batches())
+            batches = watched_together(
+                self.stop, protocol.batches(), Processes(), self.normalizer.device
+            )
             with leaving_together(self.processes, self.normalizer.device):
                 errors = score_views(model, batches, scores, self.normalizer)
             # A collective: processes without an error take part, and then raise the same one.

@@ -45,13 +45,6 @@ def test_an_early_run_has_no_place_on_the_axis_of_seconds():
     assert len(alone.axes) == 4
 
 
-def test_a_run_of_an_earlier_version_has_no_curve_over_flops():
-    old = run("long_short", curve=CURVE)
-    evaluations = tuple(replace(each, train_flops=None) for each in old.evaluations)
-    flops, steps, _ = draw_accuracy(comparison(replace(old, evaluations=evaluations))).axes[3:]
-    assert (curve(flops), len(curve(steps))) == ([], 1)
-
-
 def test_the_mean_of_three_seeds_has_its_interval():
     runs = [run("baseline", seed, top1=top1) for seed, top1 in enumerate((96.0, 97.0, 98.0))]
     ends = draw_accuracy(comparison(*runs)).axes[0]

@@ -8,7 +8,6 @@ from fake_runs import fake_run, save_predictions
 
 from mgexp.errors import InputError
 from mgexp.results.comparison import Comparison
-from mgexp.results.runs import CLOCKS
 from mgexp.results.store import (
     export_results,
     load_comparison,
@@ -17,6 +16,7 @@ from mgexp.results.store import (
     stored_runs,
     write_stored,
 )
+from mgexp.run.clock import CLOCKS
 from mgexp.run.files import append_jsonl, read_json, write_json
 from mgexp.run.folder import ExperimentsDir
 
