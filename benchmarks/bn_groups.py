@@ -147,7 +147,6 @@ def table(found: Sequence[dict[str, Any]]) -> str:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Read the command line."""
     parser = ToolParser(__doc__)
     add = parser.add_argument
     add("--cfg", type=Path, default=ROW, metavar="YAML", help="row (default: SlowFast R50)")
@@ -163,7 +162,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure, print, and write --output."""
     options = parse(arguments)
     try:
         counts = ("clips_per_group", "frames", "crop", "steps")

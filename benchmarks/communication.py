@@ -116,7 +116,6 @@ AllReduce = Callable[[float, int, Network], float]
 ALGORITHMS: dict[str, AllReduce] = {
     "best": best_seconds,
     "ring": flat_ring_seconds,
-    "tree": tree_seconds,
     "hierarchical": hierarchical_seconds,
 }
 
@@ -133,10 +132,6 @@ class Communication:
     algorithm: str = "best"
     overlaps: bool = True
     bucket_bytes: int = BUCKET_BYTES
-
-    def seconds(self, num_gpus: int) -> float:
-        """Predict all buckets of a step, one after the other."""
-        return sum(self._bucket_seconds(num_gpus))
 
     def exposed_seconds(self, num_gpus: int, compute_seconds: float) -> float:
         """Predict by how many seconds the all-reduce lengthens a step.

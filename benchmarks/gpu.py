@@ -314,7 +314,6 @@ PIECES = (
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Read the command line."""
     parser = ToolParser(__doc__, prog="gpu.sh")
     add = parser.add_argument
     names = [piece.name for piece in PIECES]

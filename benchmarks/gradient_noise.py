@@ -41,9 +41,7 @@ from mgexp.config.load import read_config
 from mgexp.data.loader import build_train_loader
 from mgexp.dist import device_of
 from mgexp.errors import InputError, TrainingError, raise_problems
-from mgexp.models.build import own_names
 from mgexp.models.layers import Draws
-from mgexp.models.weights import fit_weights, read_weights
 from mgexp.multigrid.batchnorm import keeping
 from mgexp.multigrid.sampler import ClipRequest, StepSampler
 from mgexp.multigrid.schedule import Schedule, StepShape, base_shapes
@@ -52,10 +50,9 @@ from mgexp.options import ToolParser, add_import_option, run_tool
 from mgexp.plan.ways import build_training_step
 from mgexp.run.folder import RunDir
 from mgexp.run.log import progress_bar
-from mgexp.run.remote import local_file
 from mgexp.run.torch_file import load_torch
 from mgexp.train.precision import Precision
-from mgexp.train.setup import Inputs, build_inputs, build_row_schedule
+from mgexp.train.setup import Inputs, build_fit, build_inputs, build_row_schedule
 from mgexp.train.step import TrainStep, check_clips, seed_step
 
 NUM_BLOCKS, NUM_GROUPS = 10, 16
@@ -251,9 +248,7 @@ def saved_points(model: nn.Module, run_dir: RunDir) -> Iterator[int]:
 def first_points(cfg: Config, inputs: Inputs, step: TrainStep) -> Iterator[int]:
     """Yield 0, then train the baseline of ``cfg`` and yield the number of its steps."""
     if cfg.TRAIN.INIT_WEIGHTS:
-        own = own_names(cfg.MODEL.MODEL_NAME, step.model)
-        file = read_weights(local_file(cfg.TRAIN.INIT_WEIGHTS), own)
-        fit_weights(file, step.model).load_into(step.model)
+        build_fit(cfg, step.model, cfg.TRAIN.INIT_WEIGHTS).load_into(step.model)
     yield 0
     keys = replace(cfg.MULTIGRID, LONG_CYCLE=False, SHORT_CYCLE=False)
     schedule = build_row_schedule(replace(cfg, MULTIGRID=keys), len(inputs.train))
@@ -283,7 +278,6 @@ def read(cfg_path: Path, overrides: list[str]) -> tuple[Config, Inputs]:
 
 
 def main(arguments: list[str]) -> int:
-    """Measure and print."""
     parser = ToolParser(__doc__, "--cfg YAML [options] [KEY VALUE ...]")
     add = parser.add_argument
     add("--cfg", type=Path, required=True, help="YAML of a row, in experiments/")

@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from mgexp.figures.style import COLOURS, FAINT, OTHER_COLOURS, QUIET
-from mgexp.multigrid.recipe import Multigrid, Recipe
+from mgexp.multigrid.recipe import LONG_SHORT, Multigrid, Recipe
 from mgexp.multigrid.schedule import Schedule, build_schedule
 from mgexp.options import ToolParser
 from mgexp.run.files import atomic_file, write_json
@@ -84,13 +84,6 @@ SLOWFAST_GMACS = {
 
 # PySlowFast's SLOWFAST_8x8_R50_stepwise and its multigrid defaults: experiments/base/kinetics_slowfast_8x8.yaml.
 RECIPE = Recipe(64, 32, 224, 2, (256, 320), 0.1, (0.0, 94.0, 154.0, 196.0), 239.0)
-HALF = 0.5**0.5
-LONG_SHORT = Multigrid(
-    long_factors=((0.25, HALF), (0.5, HALF), (0.5, 1.0), (1.0, 1.0)),
-    short_factors=(0.5, HALF),
-    epoch_factor=1.5,
-    fine_tuning=True,
-)
 
 GPU_COUNTS = (6, 12, 24, 48, 96, 192, 384, 768, 1536)
 RANGE_IN_DEVIATIONS = 2 * 2.698
@@ -334,7 +327,6 @@ def draw_study(study: Study, path: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the study; write and draw it if the options ask for it."""
     parser = ToolParser(__doc__)
     parser.add_argument("--plot", type=Path, metavar="PNG", help="draw the study")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write it as JSON")

@@ -73,7 +73,6 @@ def line(name: str, checks: Sequence[ShapeCheck], seconds: float) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the table."""
     parser = ToolParser(__doc__)
     parser.add_argument(
         "--only", nargs="+", choices=NETWORKS, default=list(NETWORKS), metavar="NAME"

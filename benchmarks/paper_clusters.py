@@ -18,14 +18,13 @@ from typing import Any
 import simplejson
 from communication import BUCKET_BYTES, Communication, Link, Network
 from kinetics_in_15_minutes import (
-    LONG_SHORT,
     Cluster,
     Study,
     slowfast_steps,
     value,
 )
 
-from mgexp.multigrid.recipe import Multigrid
+from mgexp.multigrid.recipe import LONG_SHORT, Multigrid
 from mgexp.options import ToolParser
 from mgexp.run.files import write_json
 from mgexp.text import aligned, duration
@@ -149,7 +148,6 @@ def study_text() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the study; write it if the options ask for it."""
     parser = ToolParser(__doc__)
     parser.add_argument("--output", type=Path, metavar="FILE", help="write it as JSON")
     parser.add_argument("--json", action="store_true", help="print that, for programs")

@@ -17,13 +17,13 @@ from way_in_processes import WayInProcesses
 from mgexp.config.keys import Config
 from mgexp.models.build import build_model
 from mgexp.models.layers import ClipDropout, DropPath
-from mgexp.multigrid.batchnorm import GroupedBatchNorm3d
+from mgexp.multigrid.batchnorm import GROUPED
 from mgexp.multigrid.schedule import StepShape
 from mgexp.optim.build import build_optimizer, set_rates
 from mgexp.plan.timing import Step, Way
 from mgexp.plan.ways import LEARNING_RATE, RandomClips, build_training_step
 from mgexp.train.compiled import Mode, compiled
-from mgexp.train.precision import Precision, resolve_precision
+from mgexp.train.precision import resolve_precision
 from mgexp.train.step import seed_step
 from mgexp.train.task import build_task
 
@@ -34,72 +34,24 @@ COMPILED: dict[str, Mode] = {"compiled": "default", "cuda_graphs": "cuda_graphs"
 """The ways that take torch.compile, which costs some minutes, with their value of TRAIN.COMPILE."""
 
 
-class PlainStep:
-    """The step in contiguous memory, with plain BN.
-
-    ``model`` is a network of plain modules in contiguous memory (``plain_copy``). ``optimizer`` updates this
-    model; the optimizers of torch loop over its parameters. The step computes the same as our step with one BN
-    group, except for the masks of dropout. In fp16 it does not scale the loss.
-    """
-
-    def __init__(
-        self,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        mean: tuple[float, ...],
-        std: tuple[float, ...],
-        data: RandomClips,
-        precision: Precision,
-        max_grad_norm: float = 0.0,
-    ) -> None:
-        self.model, self.optimizer, self.data = model, optimizer, data
-        self.mean, self.std, self.max_grad_norm = mean, std, max_grad_norm
-        self.precision = precision
-
-    def __call__(self, shape: StepShape) -> Step:
-        """Return the step on clips of ``shape``. The step returns the mean loss."""
-        device, numbers = self.data.device, count()
-        batch = self.data.batch(shape)
-        clips, labels = batch.clips.contiguous(), batch.labels.to(device)
-
-        def step() -> Tensor:
-            # Training seeds each step too. Here nn.Dropout draws its masks with this seed.
-            seed_step(0, next(numbers))
-            self.model.train()
-            self.optimizer.zero_grad()
-            mean, std = (
-                torch.tensor(values, device=device).view(1, -1, 1, 1, 1)
-                for values in (self.mean, self.std)
-            )
-            normalized = (clips.to(device).float() / 255 - mean) / std
-            with self.precision.autocast(device):
-                loss = self.data.task.loss(self.model(normalized), labels)
-            loss.backward()  # type: ignore[no-untyped-call]
-            if self.max_grad_norm:
-                nn.utils.clip_grad_norm_(self.model.parameters(), self.max_grad_norm)
-            self.optimizer.step()
-            return loss.detach()
-
-        return step
-
-
 def plain_copy(model: nn.Module) -> nn.Module:
     """Copy a network to contiguous memory, with modules of torch and torchvision in place of ours."""
-    clone = copy.deepcopy(model)
+    clone, plain = copy.deepcopy(model), {ours: torchs for torchs, ours in GROUPED.items()}
     for name, module in list(clone.named_modules()):
-        if isinstance(module, GroupedBatchNorm3d):
-            plain = nn.BatchNorm3d(module.num_features, module.eps, module.momentum)
-            plain.load_state_dict(module.state_dict())
-            clone.set_submodule(name, plain)
-        elif isinstance(module, DropPath):
+        module.__class__ = plain.get(type(module), type(module))
+        if isinstance(module, DropPath):
             clone.set_submodule(name, StochasticDepth(module.p, "row"))
         elif isinstance(module, ClipDropout):
             clone.set_submodule(name, nn.Dropout(module.p))
     return clone.to(next(model.parameters()).device).to(memory_format=torch.contiguous_format)
 
 
-def build_plain_step(cfg: Config, device: torch.device) -> PlainStep:
-    """Build the plain step of the network of ``cfg``, with the initial weights of ours."""
+def build_plain_step(cfg: Config, device: torch.device) -> Way:
+    """Build the step in contiguous memory, with plain BN, of the network of ``cfg``. It returns the mean loss.
+
+    It starts from the initial weights of ours, and computes the same as our step with one BN group, except for the
+    masks of dropout. The optimizers of torch loop over the parameters. In fp16 it does not scale the loss.
+    """
     precision = resolve_precision(cfg.TRAIN.PRECISION, device)
     # Set the same precision of matrix products and convolutions as a run does.
     precision.set_backends()
@@ -108,8 +60,34 @@ def build_plain_step(cfg: Config, device: torch.device) -> PlainStep:
     for group in optimizer.param_groups:
         group.update(foreach=False, fused=False)
     set_rates(optimizer, LEARNING_RATE)
-    data, most = RandomClips(build_task(cfg), device), cfg.SOLVER.CLIP_GRAD_L2NORM
-    return PlainStep(model, optimizer, cfg.DATA.MEAN, cfg.DATA.STD, data, precision, most)
+    task = build_task(cfg)
+
+    def way(shape: StepShape) -> Step:
+        batch, numbers = RandomClips(task, device).batch(shape), count()
+        clips, labels = batch.clips.contiguous(), batch.labels.to(device)
+
+        def step() -> Tensor:
+            # Training seeds each step too. Here nn.Dropout draws its masks with this seed.
+            seed_step(0, next(numbers))
+            model.train()
+            optimizer.zero_grad()
+            mean, std = (
+                torch.tensor(values, device=device).view(1, -1, 1, 1, 1)
+                for values in (cfg.DATA.MEAN, cfg.DATA.STD)
+            )
+            normalized = (clips.to(device).float() / 255 - mean) / std
+            with precision.autocast(device):
+                given = (normalized, labels) if task.takes_labels else (normalized,)
+                loss = task.loss(model(*given), labels)
+            loss.backward()  # type: ignore[no-untyped-call]
+            if cfg.SOLVER.CLIP_GRAD_L2NORM:
+                nn.utils.clip_grad_norm_(model.parameters(), cfg.SOLVER.CLIP_GRAD_L2NORM)
+            optimizer.step()
+            return loss.detach()
+
+        return step
+
+    return way
 
 
 @contextmanager

@@ -55,7 +55,6 @@ Seconds = Mapping[Setting, Mapping[StepShape, Mapping[int, list[float]]]]
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
     parser = ToolParser(__doc__)
     add_timing_options(parser)
     add = parser.add_argument
@@ -67,7 +66,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def main(arguments: list[str]) -> int:
-    """Measure and print."""
     options = parse(arguments)
     try:
         cfg, schedule = read(options)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -53,15 +52,8 @@ class WayInProcesses:
         return [future.result() for future in futures]
 
 
-@dataclass
-class _Kept:
-    """The way and the step that a new process keeps from one call to the next."""
-
-    way: Way
-    step: Step
-
-
-_KEPT = _Kept(lambda shape: lambda: None, lambda: None)
+_KEPT: dict[str, Any] = {}
+"""The way and the step that a new process keeps from one call to the next."""
 
 
 # A pool pickles a function by its name, so these four must be at the top level of the module.
@@ -73,14 +65,14 @@ def _start(files: tuple[OwnFile, ...]) -> None:
 
 def _begin(make: Callable[[], Way], num_threads: int) -> None:
     torch.set_num_threads(num_threads)
-    _KEPT.way = make()
+    _KEPT["way"] = make()
 
 
 def _prepare(shape: StepShape) -> None:
-    _KEPT.step = _KEPT.way(shape)
+    _KEPT["step"] = _KEPT["way"](shape)
 
 
 def _take_step() -> object:
-    loss = _KEPT.step()
+    loss = _KEPT["step"]()
     # A GPU computes asynchronously. item() waits for it, so the time of the step includes its work.
     return loss.item() if isinstance(loss, Tensor) else loss

@@ -19,6 +19,10 @@ class InputError(Exception):
         lines = "\n".join(f"  - {problem}" for problem in self.problems)
         super().__init__(f"{counted(len(self.problems), 'problem')} found:\n{lines}")
 
+    def __reduce__(self) -> tuple[type[InputError], tuple[Sequence[str]]]:
+        # An error comes from another process as a pickle, which by default makes it anew from the message.
+        return type(self), (self.problems,)
+
 
 @contextmanager
 def collected(problems: list[str]) -> Iterator[None]:

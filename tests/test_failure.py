@@ -1,6 +1,7 @@
 """Every process reports the first failure of a run."""
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -28,6 +29,12 @@ def test_the_first_failure_stays(error):
     found = first.as_error()
     assert type(found) is type(error)
     assert getattr(found, "problems", None) == getattr(error, "problems", None)
+
+
+def test_an_error_of_another_process_keeps_its_problems():
+    error = InputError(["a.mp4", "b.mp4"])
+    found = pickle.loads(pickle.dumps(error))
+    assert (str(found), found.problems) == (str(error), error.problems)
 
 
 def test_an_unexpected_error_has_its_traceback():

@@ -152,7 +152,6 @@ def way_table(found: Mapping[str, Any]) -> str:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
     parser = ToolParser(__doc__, "--cfg YAML [options] [KEY VALUE ...]")
     add_measuring_options(parser)
     add = parser.add_argument
@@ -191,7 +190,7 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     raise_problems([*problems, *cross_problems(cfg)])
     made: list[str] = []
     if options.make_videos is not None:
-        made = make_bench_videos(options.make_videos, progress=True).pairs()
+        made = make_bench_videos(options.make_videos, progress=True)
     cfg, problems = read_config(options.cfg, [*options.overrides, *made])
     raise_problems(problems)
     costs = bench(cfg, options)

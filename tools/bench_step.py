@@ -62,7 +62,6 @@ from step_times import StepTimes, step_report, times_json
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
     parser = ToolParser(__doc__, "--cfg YAML [options] [KEY VALUE ...]")
     add_timing_options(parser)
     add = parser.add_argument
@@ -80,7 +79,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def main(arguments: list[str]) -> int:
-    """Measure and print."""
     options = parse(arguments)
     try:
         cfg, schedule = read(options)

@@ -42,7 +42,6 @@ from mgexp.video.check_log import check_in_folder
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Read the command line."""
     parser = ToolParser(__doc__, "--cfg YAML --output DIR [options] [KEY VALUE ...]")
     add = parser.add_argument
     add("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys")

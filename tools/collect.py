@@ -35,7 +35,6 @@ from mgexp.run.folder import ExperimentsDir, RunsDir, find_row_folders, find_run
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Read the command line."""
     parser = ToolParser(__doc__)
     add_import_option(parser)
     parser.add_argument("runs", type=Path, help="folder that holds run folders at any depth")
@@ -59,7 +58,6 @@ WORDS = {
 
 
 def main(arguments: list[str]) -> int:
-    """Collect and print."""
     options = parse(arguments)
     names = read_class_names(options.classes) if options.classes else ()
     record = collect(options.runs, ExperimentsDir(EXPERIMENTS), names, options.reports_only)

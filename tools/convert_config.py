@@ -659,7 +659,6 @@ def read_pyslowfast(path: Path, overrides: Sequence[str] = ()) -> dict[str, obje
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Read the command line. KEY VALUE pairs stay text, because the conversion knows their types."""
     parser = ToolParser(__doc__)
     parser.add_argument("input", type=Path, metavar="INPUT", help="YAML of PySlowFast")
     parser.add_argument("--output", type=Path, help="YAML to write (default: print it)")

@@ -33,7 +33,6 @@ ENDINGS = (".safetensors", ".pyth", ".pt")
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
     parser = ToolParser(__doc__)
     add = parser.add_argument
     add("input", type=Path, metavar="INPUT", help="file of weights")

@@ -36,7 +36,6 @@ NAME_WIDTH = 24
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
     parser = ToolParser(__doc__, "[--cfg YAML [KEY VALUE ...]] [options]")
     parser.add_argument("--cfg", type=Path, help="YAML of a row, in experiments/")
     add_import_option(parser)
@@ -47,7 +46,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def main(arguments: list[str]) -> int:
-    """Print a line for each finding, or JSON."""
     options = parse(arguments)
     findings: list[Finding] = []
 

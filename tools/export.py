@@ -105,7 +105,6 @@ class Clips(NamedTuple):
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Parse the command line."""
     parser = ToolParser(__doc__)
     add = parser.add_argument
     add("--run", required=True, type=Path, help="folder of a finished run")

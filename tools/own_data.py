@@ -139,7 +139,6 @@ class Search:
 
 # fmt: off
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Read the command line."""
     parser = ToolParser(__doc__, "VIDEOS [options]")
     add = parser.add_argument
     add("videos", type=Path, metavar="VIDEOS", help="folder of the videos")

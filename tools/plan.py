@@ -37,7 +37,6 @@ PLAN_VERSION = 2
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
     parser = ToolParser(__doc__, "(--cfg YAML | --rows YAML ...) [options] [KEY VALUE ...]")
     add = parser.add_argument
     rows = parser.add_mutually_exclusive_group(required=True)
@@ -54,7 +53,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def main(arguments: list[str]) -> int:
-    """Measure, predict and print."""
     options = parse(arguments)
     measured, predictions = {}, {}
     for name, (cfg, schedule) in read_rows(options).items():

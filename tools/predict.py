@@ -20,7 +20,7 @@ import math
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -85,7 +85,6 @@ SIDES = ("left", "top", "right", "bottom")
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Parse the command line."""
     parser = ToolParser(__doc__)
     add = parser.add_argument
     text = "videos, and folders of them; with --list, KEY VALUE pairs such as DATA.FORMAT ucf101"
@@ -279,8 +278,6 @@ def predict(options: argparse.Namespace, stop: StopRequest) -> int:
         is_full = options.every is None
         views = build_view_loader(cfg, records, is_full, device, Processes(), opener)
         predictions = predictor.predict(records, views)
-        if options.draw:
-            predictions = drawing(predictions, options.draw, names, options.top)
         groups = read_groups(dict(flatten(cfg))) if options.list else {}
         return report(options, predictions, names, stop, len(records), predictor.task, groups)
 
@@ -306,6 +303,9 @@ def report(
     shown = progress_bar(total, "", predictions, desc="videos") if is_quiet else predictions
     with suppress(Interrupted):
         for prediction in shown:
+            if options.draw and not prediction.error:
+                file = drawn_in(options.draw, prediction.record)
+                draw(file, prediction, names, options.top)
             seen.append(prediction)
             if prediction.error:
                 say(prediction.error)
@@ -464,16 +464,6 @@ def write_csv(
 def drawn_in(folder: Path, record: Record) -> Path:
     """Return the file of an image that is drawn with its boxes."""
     return folder / f"{Path(record.path).stem}.png"
-
-
-def drawing(
-    predictions: Iterable[Prediction], folder: Path, names: Sequence[str], top: int | None
-) -> Iterator[Prediction]:
-    """Yield the predictions, each after its image is drawn."""
-    for prediction in predictions:
-        if not prediction.error:
-            draw(drawn_in(folder, prediction.record), prediction, names, top)
-        yield prediction
 
 
 def draw(path: Path, prediction: Prediction, names: Sequence[str], top: int | None) -> None:

@@ -53,7 +53,6 @@ from mgexp.video.store_fill import (
     LIMIT_SECONDS,
     Filled,
     Order,
-    Sample,
     disk_table,
     fill_store,
     sample_store,
@@ -65,7 +64,6 @@ half of the sides above it. Assumption."""
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
     parser = ToolParser(__doc__, "--cfg YAML --store DIR [options] [KEY VALUE ...]")
     add = parser.add_argument
     add("--cfg", required=True, type=Path, help="YAML of a row, for its videos")
@@ -95,7 +93,6 @@ def seconds(text: str) -> float:
 
 
 def main(arguments: list[str]) -> int:
-    """Fill the store or print the plan."""
     options = parse(arguments)
     raise_problems(too_small({"--processes": options.processes}))
     listing = read_listing(options.cfg, options.overrides)
@@ -162,15 +159,11 @@ def plan(options: argparse.Namespace, names: Sequence[str], order: Order) -> str
     sample = sample_store(order, names)
     free_bytes = shutil.disk_usage(nearest_existing(options.store)).free
     table = disk_table(order, names, sample, options.processes, free_bytes)
-    return "\n".join(text for text in (table, failures(sample)) if text)
-
-
-def failures(sample: Sample) -> str:
-    """List the sampled videos that cannot be copied. Return an empty text if there are none."""
-    names = [f"{video.path} ({video.failure})" for video in sample.videos if video.failure]
-    if not names:
-        return ""
-    return f"{len(names)} of {len(sample.videos)} sampled videos cannot be copied: {listed(names)}"
+    failed = [f"{video.path} ({video.failure})" for video in sample.videos if video.failure]
+    if not failed:
+        return table
+    num = f"{len(failed)} of {len(sample.videos)}"
+    return f"{table}\n{num} sampled videos cannot be copied: {listed(failed)}"
 
 
 if __name__ == "__main__":

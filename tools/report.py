@@ -26,7 +26,6 @@ from mgexp.run.folder import RunsDir
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Read the command line."""
     parser = ToolParser(__doc__)
     add_import_option(parser)
     parser.add_argument("folder", type=Path, help="folder of runs <row>/seed<N>, or of YAMLs")
@@ -39,7 +38,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the report, and print where it is."""
     options = parse(arguments)
     names = read_class_names(options.classes) if options.classes else ()
     rows = [path.stem for path in row_yamls(options.folder)]

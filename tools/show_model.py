@@ -36,7 +36,6 @@ from mgexp.text import aligned
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Parse the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
     parser = ToolParser(__doc__, "--cfg YAML [options] [KEY VALUE ...]")
     add = parser.add_argument
     add("--cfg", required=True, type=Path, help="YAML of a row, in experiments/")

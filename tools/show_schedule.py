@@ -22,7 +22,6 @@ from mgexp.train.setup import build_num_videos
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Parse the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
     parser = ToolParser(__doc__, "--cfg YAML [options] [KEY VALUE ...]")
     parser.add_argument("--cfg", required=True, type=Path, help="YAML of a row, in experiments/")
     add_import_option(parser)

@@ -78,7 +78,6 @@ WAIT_SECONDS = 5.0
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Read the command line. KEY VALUE pairs stay text, because the configuration knows their types."""
     parser = ToolParser(__doc__, "FOLDER [options] [KEY VALUE ...]")
     add = parser.add_argument
     add_import_option(parser)
@@ -104,7 +103,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run or report."""
     options = parse(arguments)
     # SIGTERM then works as Ctrl-C: the active run saves and ends.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -115,7 +113,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Do what the options ask for."""
     resources, problems = read_resources(options)
     problems += not_positive({"--minutes": options.minutes, "--parallel": options.parallel})
     unused = "minutes" if options.launcher == "slurm" else "parallel"

@@ -49,7 +49,6 @@ from mgexp.train.result import Outcome
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Read the command line of a sweep. KEY VALUE pairs stay text, because the configuration knows their types."""
     parser = ToolParser(__doc__, "YAML ... [options] [KEY VALUE ...]")
     parser.add_argument(
         "words",
@@ -97,7 +96,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def parse_command(name: str, arguments: Sequence[str]) -> argparse.Namespace:
-    """Read the command line of `status` or `cancel`."""
     parser = argparse.ArgumentParser(prog=f"sweep.py {name}")
     parser.add_argument("folder", type=Path, metavar="DIR", help="folder of the sweep")
     parser.add_argument("--json", action="store_true", help="print for machines")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -178,7 +178,7 @@ class CheckpointedBlocks(nn.ModuleList):
             checkpoint,
             partial(_run_block, block),
             use_reentrant=False,
-            context_fn=partial(_contexts, block),
+            context_fn=lambda: (nullcontext(), keeping(block)),
         )
 
 
@@ -186,9 +186,3 @@ def _run_block(block: nn.Module, x: Any, *more: Any, **named: Any) -> Any:  # no
     # With several pathways a block writes its results into the list that it gets. We pass a copy of
     # the list, so that the second computation finds the same input.
     return block([*x] if isinstance(x, list) else x, *more, **named)
-
-
-def _contexts(
-    block: nn.Module,
-) -> tuple[AbstractContextManager[None], AbstractContextManager[object]]:
-    return nullcontext(), keeping(block)

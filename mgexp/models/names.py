@@ -15,9 +15,8 @@ Rename = Callable[[str], str]
 
 # This maps our layers in stems, residual stages and fusions to PySlowFast's. Source: PySlowFast
 # 287ec00, resnet_helper.py, stem_helper.py, video_model_builder.py. Both have the same layers in
-# the same order.
+# the same order. Layers that are not here have the same name.
 _PYSLOWFAST_LAYERS = {
-    "conv": "conv",
     "norm": "bn",
     "branch1_conv": "branch1",
     "branch1_norm": "branch1_bn",
@@ -28,10 +27,6 @@ _PYSLOWFAST_LAYERS = {
     "branch2.conv_c": "branch2.c",
     "branch2.norm_c": "branch2.c_bn",
     "conv_fast_to_slow": "conv_f2s",
-    "conv_theta": "conv_theta",
-    "conv_phi": "conv_phi",
-    "conv_g": "conv_g",
-    "conv_out": "conv_out",
 }
 # Source: torchvision.models.ResNet.
 _TORCHVISION_LAYERS = {
@@ -153,7 +148,7 @@ RENAMINGS = {"PySlowFast": pyslowfast_names, "torchvision": torchvision_names}
 
 
 def _layer(match: re.Match[str]) -> str:
-    return f"{_PYSLOWFAST_LAYERS[match['layer']]}.{match['end']}"
+    return f"{_PYSLOWFAST_LAYERS.get(match['layer'], match['layer'])}.{match['end']}"
 
 
 def _stages(names: Iterable[str]) -> dict[str, int]:

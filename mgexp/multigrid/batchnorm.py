@@ -46,9 +46,12 @@ def folds(device: torch.device) -> bool:
 def kernels() -> ModuleType | None:
     """Import the kernels for a GPU; return None, with a warning, if triton or its compiler is missing."""
     try:
+        import triton
+
         from mgexp.multigrid import bn_kernels
 
-        bn_kernels.load_driver()
+        # This compiles what triton needs to start kernels on the current GPU.
+        _ = triton.runtime.driver.active.utils
     except Exception as error:  # of the compiler, the linker or the driver
         warnings.warn(
             f"BN groups are normalised one by one, as triton fails: {error}", stacklevel=2
@@ -77,6 +80,8 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
     Raises ValueError in training if the clips do not divide into the groups.
     """
 
+    num_groups = 1
+    kept: list[GroupStats] | None = None
     is_frozen = False
     kernel_from = 2
     """The number of groups from which a GPU takes our kernels, which take as long for any number of groups.
@@ -91,11 +96,6 @@ class GroupedBatchNorm3d(nn.BatchNorm3d):
     def train(self, mode: bool = True) -> GroupedBatchNorm3d:
         # Each step calls train() on the whole model, which must not wake a frozen layer.
         return super().train(mode and not self.is_frozen)
-
-    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1) -> None:
-        super().__init__(num_features, eps, momentum)
-        self.num_groups = 1
-        self.kept: list[GroupStats] | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         return x if self.ends_branch else self.finish(None, x)
@@ -251,7 +251,7 @@ GROUPED: dict[type[nn.Module], type[GroupedBatchNorm3d]] = {
     nn.BatchNorm3d: GroupedBatchNorm3d,
     nn.BatchNorm2d: GroupedBatchNorm2d,
 }
-"""The layers that ``group_batchnorm`` replaces, and what replaces them."""
+"""The layers that ``group_batchnorm`` changes, and what they become."""
 
 
 @contextmanager
@@ -340,39 +340,21 @@ def grouped_layers(model: nn.Module) -> list[GroupedBatchNorm3d]:
 
 
 def group_batchnorm(model: nn.Module) -> nn.Module:
-    """Replace every ``nn.BatchNorm3d`` and ``nn.BatchNorm2d`` in ``model`` by its grouped layer; return the model.
+    """Make every ``nn.BatchNorm3d`` and ``nn.BatchNorm2d`` in ``model`` a grouped layer; return the model.
 
-    Parameters and buffers stay the same tensors under the same names, so an existing optimizer
-    keeps working. Hooks of the layers are lost. Raises ValueError for a layer without scale and
-    shift, or without running statistics.
+    Parameters, buffers and hooks stay, so an existing optimizer keeps working. Raises ValueError for a layer
+    without scale and shift, or without running statistics.
     """
-    made: dict[nn.Module, GroupedBatchNorm3d] = {}
-    # Without ``remove_duplicate=False``, a layer would be replaced under the first of its names alone.
-    for name, module in list(model.named_modules(remove_duplicate=False)):
+    for layer in model.modules():
         # A subclass of nn.BatchNorm3d may compute something else, so it stays.
-        if type(module) in GROUPED:
-            if module not in made:
-                made[module] = _grouped(module)
-            if module is model:
-                return made[module]
-            model.set_submodule(name, made[module])
+        if type(layer) in GROUPED:
+            if not (layer.affine and layer.track_running_stats):
+                raise ValueError(
+                    f"{layer}: grouped statistics need affine=True and track_running_stats=True"
+                )
+            # The class alone decides what forward computes.
+            layer.__class__ = GROUPED[type(layer)]
     return model
-
-
-def _grouped(layer: nn.Module) -> GroupedBatchNorm3d:
-    assert isinstance(layer, nn.BatchNorm3d | nn.BatchNorm2d)
-    if not (layer.affine and layer.track_running_stats):
-        raise ValueError(
-            f"{layer}: grouped statistics need affine=True and track_running_stats=True"
-        )
-    # The new layer needs no memory of its own, because it gets the tensors of the plain layer.
-    with torch.device("meta"):
-        grouped = GROUPED[type(layer)](layer.num_features, layer.eps, layer.momentum)
-    for name, parameter in layer.named_parameters(recurse=False):
-        grouped.register_parameter(name, parameter)
-    for name, buffer in layer.named_buffers(recurse=False):
-        grouped.register_buffer(name, buffer)
-    return grouped.train(layer.training)
 
 
 OTHER_KINDS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)

@@ -33,11 +33,6 @@ def takes(x: Tensor) -> bool:
     return x.dtype in {torch.float32, torch.bfloat16, torch.float16} and x.shape[1] % ALIGNED == 0
 
 
-def load_driver() -> None:
-    """Compile what triton needs to start kernels on the current GPU. Raises an error if that fails."""
-    _ = triton.runtime.driver.active.utils
-
-
 @triton.jit
 def _merged(n, mean, squares, n_more, mean_more, squares_more):
     """Combine two samples by their numbers, means and sums of squared deviations (Chan's formula)."""

@@ -239,7 +239,9 @@ def _pieces(
 
     The first half keeps the learning rate of the stage before.
     """
-    lr_decay, noise = recipe.lr_decay, (multigrid.noise_scale or 0.0) / recipe.clips
+    # A cosine falls by itself.
+    lr_decay = recipe.gamma if recipe.policy == "steps_with_relative_lrs" else 1.0
+    noise = (multigrid.noise_scale or 0.0) / recipe.clips
     for span, start, end in zip(spans, [0, *ends], ends, strict=False):
         decayed = lr_decay**span.share.stage
         # The base of the phase alone decides. The short cycle changes the clips in every step, and the paper

@@ -97,11 +97,6 @@ class Recipe:
         """Return D_k, the epochs of the baseline in each stage."""
         return tuple(b - a for a, b in pairwise((*self.stage_epochs, self.max_epoch)))
 
-    @property
-    def lr_decay(self) -> float:
-        """Return the factor of the learning rate from stage to stage; 1 for a cosine, which falls by itself."""
-        return self.gamma if self.policy == "steps_with_relative_lrs" else 1.0
-
 
 @dataclass(frozen=True)
 class Multigrid:

@@ -114,7 +114,7 @@ class Schedule:
         # to the policy.
         if epoch >= warmup_epochs:
             return self._policy_lr(step)
-        start, end = self.recipe.warmup_start_lr, self._warmup_end_lr
+        start, end = self.recipe.warmup_start_lr, self._policy_lr(self._warmup_end)
         return start + (end - start) * epoch / warmup_epochs
 
     def step_at_epoch(self, epoch: float) -> int:
@@ -134,6 +134,7 @@ class Schedule:
                 total += steps * shape.clips(self.recipe.clips) * cost(shape.frames, shape.crop)
         return total
 
+    # A frozen dataclass may have cached properties: they write to its __dict__ directly.
     @cached_property
     def _warmup_epochs(self) -> float:
         # An epoch of coarse clips has few steps, because their mini-batches are large. So a warm-up
@@ -141,27 +142,21 @@ class Schedule:
         return max(self.recipe.warmup_epochs, self.epoch_before(self.recipe.warmup_steps))
 
     @cached_property
-    def _warmup_end_lr(self) -> float:
-        return self._policy_lr(self.step_at_epoch(self._warmup_epochs))
+    def _warmup_end(self) -> int:
+        return self.step_at_epoch(self._warmup_epochs)
 
     def _policy_lr(self, step: int) -> float:
         _, phase = self._phase_at(step)
         recipe = self.recipe
         lr = recipe.base_lr * phase.lr_factor
         if recipe.policy == "cosine":
-            first = self._cosine_start
+            first = self._baseline_epoch(self._warmup_end) if recipe.cosine_after_warmup else 0.0
             done = (self._baseline_epoch(step) - first) / (recipe.max_epoch - first)
             share = 0.5 * (1 + math.cos(math.pi * done))
             # The end of the cosine grows with the clips as its start does. So the rates of coarse shapes stay in
             # proportion to that of the full shape until the last step.
             lr = lr * share + recipe.cosine_end_lr * phase.lr_factor * (1 - share)
         return lr
-
-    @cached_property
-    def _cosine_start(self) -> float:
-        if not self.recipe.cosine_after_warmup:
-            return 0.0
-        return self._baseline_epoch(self.step_at_epoch(self._warmup_epochs))
 
     def _baseline_epoch(self, step: int) -> float:
         """Return the epoch of the baseline that the cosine has at ``step``.
@@ -180,13 +175,8 @@ class Schedule:
     def _phase_at(self, step: int) -> tuple[int, Phase]:
         if not 0 <= step < self.total_steps:
             raise IndexError(f"step {step} is not in [0, {self.total_steps})")
-        index = bisect.bisect_right(self._starts, step) - 1
+        index = bisect.bisect_right(self.phases, step, key=lambda phase: phase.start_step) - 1
         return index, self.phases[index]
-
-    # A frozen dataclass may have cached properties: they write to its __dict__ directly.
-    @cached_property
-    def _starts(self) -> list[int]:
-        return [phase.start_step for phase in self.phases]
 
     def _first_clip(self, step: int) -> int:
         # ``step`` may also be total_steps, the end of the run. It then belongs to the last phase.

@@ -113,11 +113,6 @@ class Logits:
         return "time" if any(num_tokens == time for time, _, _ in self.grids) else "all"
 
     @cached_property
-    def are_alike(self) -> bool:
-        """Whether the logits do not depend on positions."""
-        return not _varies(self.some).any()
-
-    @cached_property
     def unexplained(self) -> tuple[float, float]:
         """The share of the standard deviation of the logits that the distance of two tokens does not explain.
 
@@ -134,18 +129,15 @@ class Logits:
         return least
 
 
+# A network may draw numbers as it runs.
+@torch.random.fork_rng(devices=[])
 def check_shapes(model: nn.Module, shapes: Sequence[tuple[int, int]]) -> list[ShapeCheck]:
     """Check ``model`` at each of ``shapes``, which are (frames, crop) and end with the full shape.
 
     The model takes float clips (B, 3, T, S, S) and returns (B, classes). It stays as it is. The check needs memory
     for a copy of the model, and for the logits of its attention at one shape.
     """
-    # A network may draw numbers as it runs.
-    with torch.random.fork_rng(devices=[]):
-        return _checks(copy.deepcopy(model).cpu().float().eval(), shapes)
-
-
-def _checks(model: nn.Module, shapes: Sequence[tuple[int, int]]) -> list[ShapeCheck]:
+    model = copy.deepcopy(model).cpu().float().eval()
     *coarse, full = shapes
     # Before parameters become random, so that what runs here is the network as it is.
     problems = {shape: _run_problem(model, shape) for shape in shapes}
@@ -270,7 +262,7 @@ def _logits(model: nn.Module, shape: tuple[int, int]) -> list[Logits]:
 
 
 def _kind(logits: Logits) -> Positions:
-    if logits.are_alike:
+    if not _varies(logits.some).any():
         return "none"
     return "relative" if logits.unexplained[0] <= MOST_UNEXPLAINED else "absolute"
 

@@ -25,9 +25,6 @@ CODEC = "mpeg2video"
 of 340 x 256 pixels: files of the same size and PSNR take half as long to decode."""
 MAX_QUANTIZER = 31
 """The largest quantizer of MPEG-2, with the worst pictures; 1 is the best."""
-DEFAULT_SHORT_SIDES = (320, 224, 160)
-"""Short sides are drawn up to 320 pixels, so the largest level is sharp enough for every clip. At a crop of 112
-pixels they are drawn from 128 to 320, so 224 pixels are enough for half of the clips, and 160 for a sixth."""
 DEFAULT_QUANTIZER = 6
 """This gives a PSNR of 40 dB, measured with eight videos of 340 x 256 pixels."""
 ENCODER_RATE = Fraction(30)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from plain_step import build_ways
+from plain_step import build_plain_step, build_ways
 from tiny import tiny_config
 
 from mgexp.multigrid.schedule import StepShape
@@ -12,6 +12,10 @@ from mgexp.plan.ways import build_training_step
 
 CPU = torch.device("cpu")
 SHAPE = StepShape(frames=4, crop=16, clips=4, num_bn_groups=2)
+DETECTOR = {
+    "MODEL.MODEL_NAME": "RetinaNet", "MODEL.LOSS_FUNC": "detection", "DATA.FORMAT": "coco", "DATA.NUM_FRAMES": 1,
+    "RESNET.DEPTH": 18, "RESNET.WIDTH_PER_GROUP": 16, "DETECTOR.CHANNELS": 16,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -29,6 +33,15 @@ def test_the_plain_way_has_the_losses_of_ours_in_one_group(changes, tmp_path):
         found = {name: torch.tensor(losses(way(SHAPE))) for name, way in ways.items()}
     assert torch.allclose(found["one_group"], found["plain"], rtol=1e-4)
     assert len(set(found["plain"].tolist())) == 3
+
+
+def test_a_detector_has_a_plain_way(tmp_path):
+    cfg = tiny_config(tmp_path, DETECTOR)
+    shape = StepShape(frames=1, crop=64, clips=4, num_bn_groups=1)
+    ours, plain = (
+        losses(build(cfg, CPU)(shape)) for build in (build_training_step, build_plain_step)
+    )
+    assert ours == pytest.approx(plain, rel=1e-4)
 
 
 def test_one_group_is_not_cut_into_parts(tmp_path):
