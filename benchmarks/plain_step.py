@@ -97,7 +97,7 @@ def build_ways(
     """Build the ways ``names`` for the block, in their order. All start from the same weights.
 
     ``ours`` is the step of training. ``one_group`` is ours with all clips in one BN group, and shares the model of
-    ours. ``plain`` is contiguous memory, ``nn.BatchNorm3d``, eager. These two do not cut a mini-batch into parts,
+    ours. ``plain`` is contiguous memory, torch's batch norm, eager. These two do not cut a mini-batch into parts,
     also with TRAIN.MAX_CLIPS_PER_GPU. All have the precision of the row. The ways of
     COMPILED are ours with another value of TRAIN.COMPILE. They compile ``num_shapes`` shapes, each at its first
     step.

@@ -14,7 +14,8 @@ class InputError(Exception):
     def __init__(self, problems: Sequence[str]) -> None:
         # Indent all lines but the first. Then no line inside a name or a value looks like another problem.
         self.problems = tuple(
-            "\n    ".join(escaped(line) for line in problem.split("\n")) for problem in problems
+            "\n    ".join(escaped(line).removeprefix("    ") for line in problem.split("\n"))
+            for problem in problems
         )
         lines = "\n".join(f"  - {problem}" for problem in self.problems)
         super().__init__(f"{counted(len(self.problems), 'problem')} found:\n{lines}")

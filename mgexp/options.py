@@ -26,10 +26,7 @@ OUTPUT_CLOSED = 141  # as with `| head`: 128 + SIGPIPE
 
 
 class ToolParser(argparse.ArgumentParser):
-    """A parser whose --help has the docstring ``text`` of the tool, up to "In detail:", and the options.
-
-    KEY VALUE pairs stay text, because the configuration knows their types.
-    """
+    """A parser whose --help has the docstring ``text`` of the tool, up to "In detail:", and the options."""
 
     def __init__(self, text: str | None, usage: str = "", **others: Any) -> None:  # noqa: ANN401
         columns = min(MAX_HELP_COLUMNS, shutil.get_terminal_size().columns)

@@ -32,7 +32,7 @@ def test_the_first_failure_stays(error):
 
 
 def test_an_error_of_another_process_keeps_its_problems():
-    error = InputError(["a.mp4", "b.mp4"])
+    error = InputError(["a.mp4:\n  is empty", "b.mp4"])
     found = pickle.loads(pickle.dumps(error))
     assert (str(found), found.problems) == (str(error), error.problems)
 

@@ -147,7 +147,7 @@ def test_nobody_leaves_where_none_was_asked_to(monkeypatch):
 
 def test_a_process_leaves_behind_the_block_with_the_name_of_its_signal():
     with pytest.raises(Interrupted, match="SIGTERM"), leaving_together(Processes(), CPU):
-        list(watched_together(stopped(), range(3), Processes(), CPU))
+        stopped().check()
     with pytest.raises(Interrupted, match="SIGTERM"):
         list(watched_together(stopped(), range(3), Processes(), CPU))
 

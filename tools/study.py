@@ -196,7 +196,7 @@ class Board:
     def check(self, trains: bool) -> None:
         """Raise InputError if the page would replace one of a person, or if runs belong to earlier YAMLs."""
         page = RunsDir(self.study.folder).readme_md
-        with understanding(page):
+        with understanding(page, "a text"):
             text = page.read_text(encoding="utf-8") if page.exists() else HEAD
         if not text.startswith(HEAD):
             problem = "was written by hand: move its text to prose.md, which the page includes"
@@ -274,7 +274,7 @@ class Board:
             remove_others(study.folder, pictures)
         else:
             pictures = drawn_before(study.folder, self.gathered.comparison, study.margin)
-        with understanding(place.prose_md):
+        with understanding(place.prose_md, "a text"):
             prose = place.prose_md.read_text(encoding="utf-8") if place.prose_md.exists() else ""
         files = (word for one in imported() for word in ("--import", short_path(one.path)))
         command = shlex.join(["python", "tools/study.py", self.where, *files, *self.overrides])

@@ -100,7 +100,7 @@ def coco_names(list_path: Path) -> tuple[str, ...]:
 # A start asks for the names several times, and COCO's own list has hundreds of megabytes.
 @lru_cache(maxsize=1)
 def _names(list_path: Path, _changed_ns: int) -> tuple[str, ...]:
-    with understanding(list_path, "COCO's format"):
+    with understanding(list_path, "in COCO's format"):
         categories = json.loads(read_text(list_path))["categories"]
         return tuple(each["name"] for each in sorted(categories, key=itemgetter("id")))
 
@@ -113,7 +113,7 @@ def read_coco(list_path: Path, root: Path, classes: Mapping[str, int]) -> Findin
     """
     listed, inside = Findings(root, f"list file {list_path} is empty"), Root(root)
     boxes = defaultdict[Any, list[Box]](list)
-    with collected(listed.problems), understanding(list_path, "COCO's format"):
+    with collected(listed.problems), understanding(list_path, "in COCO's format"):
         content = json.loads(read_text(list_path))
         labels = {each["id"]: classes.get(each["name"], -1) for each in content["categories"]}
         for each in content["annotations"]:

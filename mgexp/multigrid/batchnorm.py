@@ -270,6 +270,9 @@ def keeping(model: nn.Module) -> Iterator[list[GroupedBatchNorm3d]]:
     finally:
         for layer, kept in zip(layers, before, strict=True):
             layer.kept = kept
+            # A graph that was compiled before the block holds for layers without the attribute.
+            if kept is None:
+                del layer.kept
 
 
 @contextmanager

@@ -92,7 +92,7 @@ def read_points(root: Path) -> tuple[Point, ...]:
     for (experiment, _), rows in groups.items():
         first = rows[0][1]
         keys = {key for _, values in rows for key, _, _ in differing_keys(first, values)}
-        keys -= {*PLACE_KEYS}
+        keys.difference_update(PLACE_KEYS)
         if keys:
             points += [
                 Point(experiment, {key: value_of(values, key) for key in sorted(keys)}, row)

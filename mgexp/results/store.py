@@ -49,6 +49,7 @@ WITHOUT_TABLE = ("base", "own_data")
 
 
 def _clock_fields(seconds: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a Run for its seconds: <clock>_seconds."""
     return {f"{clock}_seconds": float(seconds[clock]) for clock in CLOCKS}
 
 
@@ -137,9 +138,8 @@ def _evaluation(line: Mapping[str, Any]) -> Evaluation:
     """Take the fields of an Evaluation from a line of evaluations.jsonl, which has more fields."""
     # `Run.score` chooses in the same way.
     score = line["map"] if line.get("top1") is None else line["top1"]
-    names = {field.name for field in fields(Evaluation)} - {"score", "train_flops"}
-    values = {name: line[name] for name in names}
-    return Evaluation(score=score, train_flops=line.get("train_flops"), **values)
+    names = {field.name for field in fields(Evaluation)} - {"score"}
+    return Evaluation(score=score, **{name: line[name] for name in names})
 
 
 @dataclass(frozen=True)

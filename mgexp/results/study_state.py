@@ -173,9 +173,9 @@ def check_unchanged(
     stale = stale_budgets(study)
     # Stored runs are in the way even if nothing is missing, because a new run of their seed would replace them.
     stored = _stored_parts(study, stale)
-    parts = [*stored.values()]
+    parts = [text for _, text in stored]
     # The folders of these runs name the keys that changed.
-    looked_at = {*stale, *stored}
+    looked_at = {*stale, *(row for row, _ in stored)}
     for row, path in study.yamls.items():
         if row in stale:
             made_for = f"{study.baseline} or {study.budget_rows[row]}"
@@ -205,9 +205,9 @@ def check_unchanged(
         )
 
 
-def _stored_parts(study: Study, stale: Collection[str]) -> dict[str, str]:
-    """Name each row of which runs of another recipe are stored in the folder of the study, and say how many."""
-    parts = {}
+def _stored_parts(study: Study, stale: Collection[str]) -> list[tuple[str, str]]:
+    """List each row of which runs of another recipe are stored in the folder of the study, and say how many."""
+    parts = []
     for place in (study.folder, study.folder / BUDGET):
         path = RunsDir(place).stored_jsonl
         for row in read_stored(path).rows:
@@ -218,10 +218,8 @@ def _stored_parts(study: Study, stale: Collection[str]) -> dict[str, str]:
                 run.recipe for run in row.runs.values() if row.name in stale or run.recipe != now
             ]
             if old:
-                num = counted(len(old), "run")
-                parts[row.name] = (
-                    f"{short_path(path)} holds {num} of {row.name} with an earlier recipe"
-                )
+                holds = f"holds {counted(len(old), 'run')} of {row.name} with an earlier recipe"
+                parts.append((row.name, f"{short_path(path)} {holds}"))
     return parts
 
 

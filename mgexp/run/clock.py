@@ -1,8 +1,4 @@
-"""Count seconds by name, also across resumes, and time steps on a CPU or a GPU.
-
-The names are `train` (includes `input_wait` and `shape_warmup`), `input_wait`, `evaluate`, `precise_bn`,
-`checkpoint`, `shape_warmup`, `program`, and the two of `mgexp.run.other_programs`.
-"""
+"""Count seconds by name, also across resumes, and time steps on a CPU or a GPU."""
 
 from __future__ import annotations
 
@@ -20,7 +16,8 @@ CLOCKS = (
     *("train", "steady", "input_wait"),
     *("evaluate", "precise_bn", "checkpoint", "shape_warmup", "program"),
 )
-"""The clocks of result.json and runs.jsonl. A Run has the field <clock>_seconds for each."""
+"""The seconds of result.json and runs.jsonl. `train` includes `input_wait` and `shape_warmup`, and `steady` is
+`train` without `shape_warmup`."""
 
 
 class Clock:

@@ -101,7 +101,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def understanding(path: Path, wanted: str = "those that mgexp writes") -> Iterator[None]:
-    """Raise InputError, which names the file or folder ``path``, if the block cannot use what it read there."""
+    """Raise InputError if the block cannot use what it read from ``path``. Its contents should be ``wanted``."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, EOFError, BadZipFile) as error:

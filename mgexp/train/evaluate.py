@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -196,7 +196,8 @@ class Evaluator:
             # for ever.
             device = self.normalizer.device
             batches = watched_together(self.stop, self.precise_bn.batches(), self.processes, device)
-            return with_precise_bn(clone, batches, self.precise_bn, self.normalizer)
+            source = replace(self.precise_bn, batches=lambda: batches)
+            return with_precise_bn(clone, source, self.normalizer)
 
     def evaluate(self, model: nn.Module, state: State, protocol: Protocol) -> Evaluation:
         """Score ``model`` and write a line to evaluations.jsonl; under the full protocol save the scores too."""

@@ -107,7 +107,7 @@ def run_job(job: Job, stop: StopRequest, explained: Explained = nullcontext) -> 
             with understanding(run_dir.result_json):
                 print(f"{run_dir.root}: this run is complete: {summary(result)}")
                 return outcome_of(result)
-        dist.check_same(processes, str(job.inputs.fingerprint()), "the list of videos")
+        dist.check_same(processes, job.inputs.identity(), "the list of videos")
         with build_trackers(job.cfg, job.experiment, run_dir, processes.is_main) as trackers:
             return _train(job, stop, precision, choice, trackers)
 
@@ -271,6 +271,8 @@ def _goes_on_after_start(loop: Loop, job: Job) -> bool:
 def _is_out_of_patience(job: Job) -> bool:
     """Let rank 0 decide whether training ends early."""
     patience = job.cfg.TRAIN.PATIENCE
+    if not patience:
+        return False
     is_over = job.processes.is_main and is_out_of_patience(job.run_dir, patience)
     return dist.from_main(job.processes, is_over)
 

@@ -108,10 +108,8 @@ def build_precise_bn(
 
 
 @torch.no_grad()
-def with_precise_bn(
-    model: nn.Module, batches: Iterable[Any], source: PreciseBn, normalizer: Normalizer
-) -> nn.Module:
-    """Replace the statistics of ``model``, a copy, by those of ``batches``, of ``source``; return it in eval mode.
+def with_precise_bn(model: nn.Module, source: PreciseBn, normalizer: Normalizer) -> nn.Module:
+    """Replace the statistics of ``model``, a copy, by those of ``source``; return it in eval mode.
 
     The model normalises in the groups of ``source``, as training does at the full shape. Every process
     must call this with its share of the batches. All processes get the same statistics. The log names each video
@@ -127,7 +125,7 @@ def with_precise_bn(
     populations: dict[GroupedBatchNorm3d, list[tuple[Tensor, Tensor]]] = defaultdict(list)
     unusable: set[int] = set()
     with keeping(model) as layers:
-        for number, loaded in enumerate(batches):
+        for number, loaded in enumerate(source.batches()):
             check_clips(loaded)
             batch = loaded.on(normalizer.device)
             for index, reason in batch.unusable:

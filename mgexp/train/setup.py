@@ -80,6 +80,11 @@ class Inputs:
             "missing": list(self.missing),
         }
 
+    def identity(self) -> str:
+        """Identify the videos in one line, by which the processes of a run compare their lists."""
+        shas = " and ".join(_sha256(records)[:12] for records in (self.train, self.val))
+        return f"{len(self.train)} for training, {len(self.val)} for validation (sha256 {shas})"
+
     def summary(self) -> str:
         missing = f"{len(self.missing)} missing or quarantined"
         return f"{len(self.train)} training videos ({missing}), {len(self.val)} validation videos"

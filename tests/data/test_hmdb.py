@@ -55,6 +55,17 @@ def test_a_bad_line_is_one_problem(line, said, splits, root):
     assert_at(splits / "wave_test_split1.txt:4", said.format(root=root), found)
 
 
+def test_classes_are_in_the_order_of_their_names_and_not_of_their_files(tmp_path):
+    """kick_ball_test_split1.txt comes before kick_test_split1.txt."""
+    root = write_videos(tmp_path / "videos", "kick/a.avi", "kick_ball/b.avi")
+    for name, video in (("kick", "a"), ("kick_ball", "b")):
+        (tmp_path / f"{name}_test_split1.txt").write_text(f"{video}.avi 1\n")
+    assert names_and_labels(root, read(tmp_path, root)) == [
+        ("kick/a.avi", 0),
+        ("kick_ball/b.avi", 1),
+    ]
+
+
 def test_files_of_two_splits_are_refused(splits, root):
     assert "takes files of several splits: 1, 2" in the_problem(
         read(splits, root, pattern="*.txt", num_classes=4)

@@ -1,4 +1,4 @@
-"""A network's batch norm is replaced by grouped layers, with the same tensors, or the network is refused."""
+"""A network's batch norm becomes grouped, with the same tensors, or the network is refused."""
 
 import pytest
 import torch
@@ -45,12 +45,14 @@ def test_tensors_and_settings_stay():
     assert (norm.eps, norm.momentum, norm.training, norm.num_groups) == (1e-3, None, False, 1)
 
 
-def test_a_model_that_is_a_layer_is_replaced():
-    norm = nn.BatchNorm3d(4)
-    grouped = group_batchnorm(norm)
-    assert isinstance(grouped, GroupedBatchNorm3d)
-    assert grouped.weight is norm.weight
-    assert group_batchnorm(grouped) is grouped
+def test_a_model_that_is_a_layer_becomes_grouped_and_keeps_its_hooks():
+    norm, seen = nn.BatchNorm3d(4), []
+    norm.register_forward_hook(lambda layer, inputs, out: seen.append(out))
+    assert group_batchnorm(norm) is norm
+    assert isinstance(norm, GroupedBatchNorm3d)
+    assert group_batchnorm(norm) is norm
+    out = norm(torch.zeros(2, 4, 1, 1, 1))
+    assert seen[0] is out
 
 
 @pytest.mark.parametrize("setting", ["affine", "track_running_stats"])

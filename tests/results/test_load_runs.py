@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fake_experiments import experiments_with, result
 from fake_runs import fake_run, save_predictions
 
 from mgexp.errors import InputError
@@ -93,6 +94,21 @@ def test_the_seconds_of_busy_runs_do_not_count(tmp_path):
         assert found.row("baseline").runs[0].is_busy
         assert [*found.in_usual_setting.baseline.runs] == [1]
         assert not found.row("as_long").runs[0].is_timed
+
+
+def test_the_seconds_of_busy_and_early_runs_and_of_other_threads_are_not_compared(tmp_path):
+    yamls = {"a/baseline": "_BASE_: ../base/b.yaml\n", "a/long": "_BASE_: ../base/b.yaml\nA: 1\n"}
+    base, own = ([result(name, seed) for seed in range(4)] for name in yamls)
+    base[2] = replace(base[2], date="2026-11-21T11:59:00+00:00")
+    own[0] = replace(own[0], other_cores=0.5)
+    own[3] = replace(own[3], environment={"threads": 2})
+    experiments = experiments_with(tmp_path, yamls, *base, *own)
+    (tmp_path / "a" / "study.yaml").write_text(
+        "rows: [baseline, long]\nseeds: 3\nmargin: 1.0\nseconds_since: 2026-11-21T12:00+00:00\n"
+    )
+    (pair,) = load_comparison(experiments.root / "a").pairs
+    assert pair.seeds == (0, 1, 2, 3)
+    assert pair.timed_alike.seeds == (1,)
 
 
 # --- results.csv

@@ -8,7 +8,6 @@ from fake_experiments import GPU, experiments_with, result
 from mgexp.errors import InputError
 from mgexp.results.experiments_page import Published, count_results, read_page, read_published
 from mgexp.results.runs import VideoScores
-from mgexp.results.store import load_comparison
 
 OVER_BASE = "_BASE_: ../base/small.yaml\n"
 
@@ -79,18 +78,3 @@ def test_runs_of_another_recipe_precision_or_number_of_videos_do_not_count():
     early = result("q/x", 0, 91.0, date="2026-11-21T13:00:00+02:00", recipe="old")
     late = result("q/x", 1, 92.0, date="2026-11-21T12:00:00+00:00", recipe="new")
     assert count_results([late, early])[0]["q/x"].scores == (92.0,)
-
-
-def test_the_seconds_of_busy_and_early_runs_and_of_other_threads_are_not_compared(tmp_path):
-    yamls = {"a/baseline": "_BASE_: ../base/b.yaml\n", "a/long": "_BASE_: ../base/b.yaml\nA: 1\n"}
-    base, own = ([result(name, seed) for seed in range(4)] for name in yamls)
-    base[2] = replace(base[2], date="2026-11-21T11:59:00+00:00")
-    own[0] = replace(own[0], other_cores=0.5)
-    own[3] = replace(own[3], environment={"threads": 2})
-    experiments = experiments_with(tmp_path, yamls, *base, *own)
-    (tmp_path / "a" / "study.yaml").write_text(
-        "rows: [baseline, long]\nseeds: 3\nmargin: 1.0\nseconds_since: 2026-11-21T12:00+00:00\n"
-    )
-    (pair,) = load_comparison(experiments.root / "a").pairs
-    assert pair.seeds == (0, 1, 2, 3)
-    assert pair.timed_alike.seeds == (1,)

@@ -96,9 +96,8 @@ class Training:
         )
         groups = count_bn_groups(self.schedule.recipe.clips, self.processes.count, base)
         model = copy.deepcopy(self.state.model)
-        found = with_precise_bn(
-            model, map(batch_of, requests), PreciseBn(list, groups), self.normalizer
-        )
+        source = PreciseBn(lambda: map(batch_of, requests), groups)
+        found = with_precise_bn(model, source, self.normalizer)
         state = found.state_dict().items()
         return {f"precise {base} {name}": value for name, value in state if "running" in name}
 
