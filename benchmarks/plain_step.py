@@ -61,9 +61,10 @@ def build_plain_step(cfg: Config, device: torch.device) -> Way:
         group.update(foreach=False, fused=False)
     set_rates(optimizer, LEARNING_RATE)
     task = build_task(cfg)
+    data = RandomClips(task, device)
 
     def way(shape: StepShape) -> Step:
-        batch, numbers = RandomClips(task, device).batch(shape), count()
+        batch, numbers = data.batch(shape), count()
         clips, labels = batch.clips.contiguous(), batch.labels.to(device)
 
         def step() -> Tensor:

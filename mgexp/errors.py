@@ -12,7 +12,8 @@ class InputError(Exception):
     """An error of the configuration or data. One message lists every problem (exit code 2)."""
 
     def __init__(self, problems: Sequence[str]) -> None:
-        # Indent all lines but the first. Then no line inside a name or a value looks like another problem.
+        # Indent all lines but the first. Then no line inside a name or a value looks like another problem. The
+        # problems of an error may become those of another one, which indents them no further.
         self.problems = tuple(
             "\n    ".join(escaped(line).removeprefix("    ") for line in problem.split("\n"))
             for problem in problems

@@ -40,8 +40,10 @@ def main(arguments: list[str]) -> int:
     schedule = build_checked_schedule(
         cfg, [*problems, *missing], num_videos, options.num_gpus, checks_model=False
     )
-    found = schedule_json(schedule)
-    print(simplejson.dumps(found, indent=2) if options.json else schedule_table(schedule))
+    if options.json:
+        print(simplejson.dumps(schedule_json(schedule), indent=2))
+    else:
+        print(schedule_table(schedule))
     return 0
 
 

@@ -68,7 +68,7 @@ from mgexp.results.study_state import (
     status_text,
     verdict_table,
 )
-from mgexp.run.files import atomic_write_text, lock_file, short_path, understanding
+from mgexp.run.files import atomic_write_text, lock_file, short_path, text_of
 from mgexp.run.folder import RUNS, ExperimentsDir, RunDir, RunsDir, SweepDir, default_run_dir
 from mgexp.text import counted, duration
 from mgexp.train.result import Outcome
@@ -196,9 +196,7 @@ class Board:
     def check(self, trains: bool) -> None:
         """Raise InputError if the page would replace one of a person, or if runs belong to earlier YAMLs."""
         page = RunsDir(self.study.folder).readme_md
-        with understanding(page, "a text"):
-            text = page.read_text(encoding="utf-8") if page.exists() else HEAD
-        if not text.startswith(HEAD):
+        if not text_of(page, HEAD).startswith(HEAD):
             problem = "was written by hand: move its text to prose.md, which the page includes"
             raise InputError([f"{page} {problem}"])
         missing = {(task.row, task.seed) for task in self.left() if trains}
@@ -274,8 +272,7 @@ class Board:
             remove_others(study.folder, pictures)
         else:
             pictures = drawn_before(study.folder, self.gathered.comparison, study.margin)
-        with understanding(place.prose_md, "a text"):
-            prose = place.prose_md.read_text(encoding="utf-8") if place.prose_md.exists() else ""
+        prose = text_of(place.prose_md)
         files = (word for one in imported() for word in ("--import", short_path(one.path)))
         command = shlex.join(["python", "tools/study.py", self.where, *files, *self.overrides])
         folds = load_config(study.yamls[study.baseline]).DATA.NUM_FOLDS

@@ -18,7 +18,7 @@ from mgexp.results.comparison import Pair, Row, row_order
 from mgexp.results.render import render_page, split_prose
 from mgexp.results.runs import Run
 from mgexp.results.store import WITHOUT_TABLE, stored_runs
-from mgexp.run.files import atomic_write_text, understanding
+from mgexp.run.files import atomic_write_text, text_of, understanding
 from mgexp.run.folder import METRIC_NAMES, ExperimentsDir, RunsDir
 
 FIRST = ("quickstart", "main", "models", "pretraining", "one_gpu", "datasets")
@@ -176,8 +176,6 @@ def render_experiments(experiments: ExperimentsDir) -> str:
 def _study(page: Page, study: Study) -> dict[str, Any]:
     """Collect the line of a study: its title and page, how much of it is done, and its multigrid rows."""
     files = RunsDir(study.folder)
-    with understanding(files.prose_md, "a text"):
-        prose = files.prose_md.read_text(encoding="utf-8") if files.prose_md.exists() else ""
     readme = files.readme_md if files.readme_md.exists() else study.folder / STUDY_YAML
     rows = {
         name: page.row(page.name(yaml)).only(range(study.num_seeds(name)))
@@ -185,7 +183,7 @@ def _study(page: Page, study: Study) -> dict[str, Any]:
     }
     bases = {name: base for name in SHOWN if name in rows and (base := study.base_of(name))}
     return {
-        "title": split_prose(prose)[0].removeprefix("# "),
+        "title": split_prose(text_of(files.prose_md))[0].removeprefix("# "),
         "folder": study.folder.relative_to(page.root).as_posix(),
         "link": readme.relative_to(page.root).as_posix(),
         "num_runs": sum(len(row.runs) for row in rows.values()),

@@ -109,6 +109,12 @@ def understanding(path: Path, wanted: str = "those that mgexp writes") -> Iterat
         raise InputError([f"{path}: its contents are not {wanted} ({what})"]) from error
 
 
+def text_of(path: Path, otherwise: str = "") -> str:
+    """Read a text that people write, in UTF-8; without the file, return ``otherwise``. Raises InputError."""
+    with understanding(path, "a text"):
+        return path.read_text(encoding="utf-8") if path.exists() else otherwise
+
+
 def short_path(path: Path) -> str:
     """Write a path for a command: relative to the working folder if it is inside, and else absolute."""
     here, whole = Path.cwd(), Path(os.path.abspath(path))  # noqa: PTH100 (keeps links)

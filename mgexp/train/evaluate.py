@@ -188,25 +188,27 @@ class Evaluator:
         clone = copy.deepcopy(state.model)
         if state.average:
             state.average.load_into(clone)
-        if self.precise_bn is None:
+        source = self.precise_bn
+        if source is None:
             return clone
-        with state.clock.measure("precise_bn"):
-            # A BN group may span processes, which wait for each other in each batch. So after a
-            # signal all must stop at the same batch. If one stopped alone, the others would wait
-            # for ever.
+
+        # A BN group may span processes, which wait for each other in each batch. So after a signal all must stop
+        # at the same batch. If one stopped alone, the others would wait for ever.
+        def batches() -> Iterable[Any]:
             device = self.normalizer.device
-            batches = watched_together(self.stop, self.precise_bn.batches(), self.processes, device)
-            source = replace(self.precise_bn, batches=lambda: batches)
-            return with_precise_bn(clone, source, self.normalizer)
+            return watched_together(self.stop, source.batches(), self.processes, device)
+
+        with state.clock.measure("precise_bn"):
+            return with_precise_bn(clone, replace(source, batches=batches), self.normalizer)
 
     def evaluate(self, model: nn.Module, state: State, protocol: Protocol) -> Evaluation:
         """Score ``model`` and write a line to evaluations.jsonl; under the full protocol save the scores too."""
         scores = Scores(len(protocol.records), self.task, self.normalizer.device)
         with state.clock.measure("evaluate"):
-            batches = watched_together(
-                self.stop, protocol.batches(), Processes(), self.normalizer.device
-            )
-            with leaving_together(self.processes, self.normalizer.device):
+            # Processes may have different numbers of batches, so each watches for its own signal.
+            device = self.normalizer.device
+            batches = watched_together(self.stop, protocol.batches(), Processes(), device)
+            with leaving_together(self.processes, device):
                 errors = score_views(model, batches, scores, self.normalizer)
             # A collective: processes without an error take part, and then raise the same one.
             check_decoded(dist.merge(self.processes, errors))
