@@ -140,18 +140,16 @@ def phase_table(name: str, row: RowPrediction) -> str:
     head = ("mini-batches", "steps", "compute", "step", "cores needed")
     lines = [
         (
-            str(phase),
-            str(phase.load.num_steps),
-            f"{1000 * phase.step.compute:.1f}",
-            f"{1000 * phase.step.seconds:.1f}",
-            "unknown"
-            if phase.step.loading_core_seconds is None
-            else f"{phase.step.cores_needed:.1f}",
+            " ".join(map(str, phase.shapes)),
+            str(phase.num_steps),
+            f"{1000 * phase.compute:.1f}",
+            f"{1000 * phase.seconds:.1f}",
+            "unknown" if phase.cores_needed is None else f"{phase.cores_needed:.1f}",
         )
         for phase in row.phases
     ]
-    resources = row.phases[0].step.resources
-    title = f"{name}, milliseconds of a step ({resources.num_workers} workers, {resources.num_cores} cores)"
+    workers, cores = row.resources.num_workers, row.resources.num_cores
+    title = f"{name}, milliseconds of a step ({workers} workers, {cores} cores)"
     return f"{title}\n{aligned([head, *lines])}"
 
 
@@ -166,10 +164,10 @@ def row_json(name: str, row: RowPrediction, measurement: Measurement) -> dict[st
         "phases": [
             {
                 "mini_batches": [str(shape) for shape in phase.shapes],
-                "steps": phase.load.num_steps,
-                "compute": phase.step.compute,
-                "loading_core_seconds": phase.step.loading_core_seconds,
-                "step": phase.step.seconds,
+                "steps": phase.num_steps,
+                "compute": phase.compute,
+                "loading_core_seconds": phase.loading_core_seconds,
+                "step": phase.seconds,
             }
             for phase in row.phases
         ],

@@ -1,14 +1,4 @@
-"""Predict how long a row trains from measured seconds: steps × seconds of each shape, and the loading bound.
-
-The model of a step of one process, in seconds (L: core seconds of loading its clips):
-
-    step = max(compute, L / workers, (cores that compute · compute + L) / cores)
-
-Workers load while the process trains. On a CPU they share its cores with training and yield to it, so loading gets
-the time that training leaves idle: this is the third term. Without workers, loading and training take turns.
-Workers keep batches ready. So steps whose clips load fast make up for steps whose clips load slowly, and the model
-uses means over the cycle. The seconds of an all-reduce between processes are not in the model.
-"""
+"""Predict how long a row trains from measured seconds: steps × seconds of each shape, and the loading bound."""
 
 from __future__ import annotations
 
@@ -21,7 +11,7 @@ from mgexp.config.keys import Config
 from mgexp.data.loader import worker_count
 from mgexp.dist import device_of
 from mgexp.multigrid.schedule import Schedule, StepShape, step_shape
-from mgexp.plan.loading import Kind, PhaseLoad, phase_loads
+from mgexp.plan.loading import Kind, phase_loads
 from mgexp.plan.timing import TimedSteps
 from mgexp.run.environment import num_cores
 
@@ -44,52 +34,42 @@ def build_resources(cfg: Config, num_processes: int = 1) -> Resources:
     return Resources(workers, cores, min(cores, torch.get_num_threads()) if is_cpu else 0)
 
 
-@dataclass(frozen=True)
-class MeanStep:
-    """A mean step of one process, in seconds. ``loading_core_seconds``: None where loading is not known."""
+def step_seconds(compute: float, core_seconds: float | None, resources: Resources) -> float:
+    """Predict the seconds of a mean step of one process, which include the wait for its clips.
 
-    compute: float
-    loading_core_seconds: float | None
-    resources: Resources
+    The model of a step, with L ``core_seconds`` of loading its clips (None where loading is not known):
 
-    @property
-    def loading(self) -> float:
-        """Seconds in which the clips of a step are loaded, while training runs; 0 if loading is not known."""
-        core_seconds, resources = self.loading_core_seconds or 0.0, self.resources
-        if not core_seconds:
-            return 0.0
-        if not resources.num_workers:
-            # The process loads its clips itself, before each step.
-            return self.compute + core_seconds
-        # Either the workers are too few, or all cores are busy with loading and training.
-        shared = (resources.busy_cores * self.compute + core_seconds) / resources.num_cores
-        return max(core_seconds / resources.num_workers, shared)
+        step = max(compute, L / workers, (cores that compute · compute + L) / cores)
 
-    @property
-    def seconds(self) -> float:
-        return max(self.compute, self.loading)
-
-    @property
-    def waiting(self) -> float:
-        return self.seconds - self.compute
-
-    @property
-    def cores_needed(self) -> float:
-        """Cores with which loading would keep up: those of the step, and those of its clips."""
-        return self.resources.busy_cores + (self.loading_core_seconds or 0.0) / self.compute
+    Workers load while the process trains. On a CPU they share its cores with training and yield to it, so loading
+    gets the time that training leaves idle: this is the third term. Without workers, loading and training take
+    turns. Workers keep batches ready. So steps whose clips load fast make up for steps whose clips load slowly,
+    and the model uses means over the cycle. The seconds of an all-reduce between processes are not in the model.
+    """
+    if not core_seconds:
+        return compute
+    if not resources.num_workers:
+        # The process loads its clips itself, before each step.
+        return compute + core_seconds
+    # Either the workers are too few, or all cores are busy with loading and training.
+    shared = (resources.busy_cores * compute + core_seconds) / resources.num_cores
+    return max(compute, core_seconds / resources.num_workers, shared)
 
 
 @dataclass(frozen=True)
 class PhasePrediction:
-    """The prediction of all phases that load the same clips."""
+    """The prediction of all phases that load the same clips: a mean step of one process, in seconds.
 
-    load: PhaseLoad
+    Loading keeps up with ``cores_needed``: those of the step, and those of its clips. This number and
+    ``loading_core_seconds`` are None where loading is not known.
+    """
+
+    num_steps: int
     shapes: tuple[StepShape, ...]
-    step: MeanStep
-
-    def __str__(self) -> str:
-        """Name the mini-batches, such as 128x4x32² 64x4x45²."""
-        return " ".join(map(str, self.shapes))
+    compute: float
+    loading_core_seconds: float | None
+    seconds: float
+    cores_needed: float | None
 
 
 @dataclass(frozen=True)
@@ -99,16 +79,17 @@ class RowPrediction:
     num_steps: int
     phases: tuple[PhasePrediction, ...]
     first_use_seconds: float
+    resources: Resources
 
     @property
     def seconds(self) -> float:
         """Seconds of training, including the waits for clips and the first use of shapes."""
-        steps = sum(phase.load.num_steps * phase.step.seconds for phase in self.phases)
+        steps = sum(phase.num_steps * phase.seconds for phase in self.phases)
         return steps + self.first_use_seconds
 
     @property
     def waiting_seconds(self) -> float:
-        return sum(phase.load.num_steps * phase.step.waiting for phase in self.phases)
+        return sum(phase.num_steps * (phase.seconds - phase.compute) for phase in self.phases)
 
 
 def predict(
@@ -129,11 +110,15 @@ def predict(
         phase = phase_of[load.cycle]
         shapes = tuple(step_shape(schedule, phase, shape) for shape in load.cycle.shapes)
         compute = sum(steps[shape].median for shape in shapes) / len(shapes)
-        core_seconds = None
+        core_seconds = cores_needed = None
         if clips is not None:
             core_seconds = load.core_seconds_per_step(clips) / num_processes
-        phases.append(PhasePrediction(load, shapes, MeanStep(compute, core_seconds, resources)))
+            cores_needed = resources.busy_cores + core_seconds / compute
+        seconds = step_seconds(compute, core_seconds, resources)
+        phases.append(
+            PhasePrediction(load.num_steps, shapes, compute, core_seconds, seconds, cores_needed)
+        )
     # A run pays for the first use of a shape once.
     used = {shape for phase in phases for shape in phase.shapes}
     first_use_seconds = sum(steps[shape].first_use_seconds for shape in used)
-    return RowPrediction(schedule.total_steps, tuple(phases), first_use_seconds)
+    return RowPrediction(schedule.total_steps, tuple(phases), first_use_seconds, resources)
