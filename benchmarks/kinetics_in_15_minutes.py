@@ -219,10 +219,9 @@ def slowfast_steps(multigrid: Multigrid, num_gpus: int) -> Iterator[tuple[float,
     """Yield for each shape of each phase the number of its steps, and the GMACs of a GPU in such a step."""
     for phase in slowfast_schedule(multigrid, num_gpus).phases:
         for shape in phase.cycle.shapes:
-            clips = shape.clips(int(value("clips_per_gpu")))
             # The shapes of a cycle take turns, so each one gets an equal share of the steps.
             num_steps = phase.num_steps / len(phase.cycle.shapes)
-            yield num_steps, clips * SLOWFAST_GMACS[shape.frames, shape.crop]
+            yield num_steps, shape.clips // num_gpus * SLOWFAST_GMACS[shape.frames, shape.crop]
 
 
 def other_choices() -> dict[str, float]:
@@ -279,9 +278,8 @@ def study_text(study: Study) -> str:
 
 def clips_text() -> str:
     """Write the most and the fewest clips per GPU of each long-cycle shape: 128–64, 64–32, …"""
-    shapes = dict.fromkeys(phase.cycle for phase in slowfast_schedule(LONG_SHORT, 6).phases)
-    per_gpu = int(value("clips_per_gpu"))
-    found = [[shape.clips(per_gpu) for shape in cycle.shapes] for cycle in shapes]
+    shapes = dict.fromkeys(phase.cycle for phase in slowfast_schedule(LONG_SHORT, 1).phases)
+    found = [[shape.clips for shape in cycle.shapes] for cycle in shapes]
     return ", ".join(f"{max(clips)}–{min(clips)}" for clips in found)
 
 

@@ -97,7 +97,7 @@ def shape_costs(model: nn.Module, schedule: Schedule) -> list[dict[str, Any]]:
         {
             "frames": frames,
             "crop": crop,
-            "clips": shape.clips(schedule.recipe.clips),
+            "clips": shape.clips,
             "gmacs": macs[frames, crop] / 1e9,
             "activation_bytes": activation_bytes(model, frames, crop),
         }

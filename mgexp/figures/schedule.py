@@ -52,7 +52,7 @@ def _panels(rows: Sequence[RowSchedule]) -> list[Panel]:
     return [
         Panel("frames", "log", lambda _row, _phase, shape: shape.frames),
         Panel("crop (pixels)", "log", lambda _row, _phase, shape: shape.crop),
-        Panel("clips a step", "log", lambda row, _, shape: row.clips(shape)),
+        Panel("clips a step", "log", lambda _row, _phase, shape: shape.clips),
         # The schedule is made for one process, so these are the BN groups of the whole mini-batch.
         Panel("BN groups\na step", "log", lambda _row, phase, _shape: phase.num_bn_groups),
         Panel(

@@ -18,11 +18,10 @@ from mgexp.multigrid.batchnorm import (
     set_num_groups,
     share_statistics,
 )
-from mgexp.multigrid.recipe import BASELINE, LONG, LONG_SHORT, SHORT, Multigrid, Recipe
+from mgexp.multigrid.recipe import BASELINE, LONG, LONG_SHORT, SHORT, ClipCosts, Multigrid, Recipe
 from mgexp.multigrid.sampler import ClipRequest, StepSampler
 from mgexp.multigrid.schedule import Schedule, StepPlan, build_schedule
 from mgexp.multigrid.shape_check import ShapeCheck, check_shapes
-from mgexp.multigrid.shapes import ClipCosts
 
 __all__ = [
     "BASELINE",

@@ -85,7 +85,6 @@ class Phase:
     lr_factor: float
     cycle: Cycle
     turns: Turns
-    clips: int
     stride_range: tuple[int, int] | None
     num_bn_groups: int
     weight_decay_factor: float = 1.0
@@ -93,6 +92,10 @@ class Phase:
     @property
     def num_steps(self) -> int:
         return self.end_step - self.start_step
+
+    @property
+    def clips(self) -> int:
+        return self.cycle.base.clips
 
 
 @dataclass(frozen=True)
@@ -112,16 +115,7 @@ def derive_phases(
     Raises ValueError if a shape is impossible, if a batch does not divide over the processes or
     over the groups of batch normalisation, or if the long cycle has no stage to run in.
     """
-    cycles = long_cycle(
-        recipe.frames,
-        recipe.crop,
-        multigrid.long_factors,
-        multigrid.short_factors,
-        multigrid.short_crops_of,
-        multigrid.max_batch_ratio,
-        multigrid.costs,
-        _parts(recipe, multigrid),
-    )
+    cycles = long_cycle(recipe, multigrid)
     # The steps of the baseline are counted too, so its clips must be countable also with a factor below 1.
     epochs = max(1.0, multigrid.epoch_factor) * recipe.max_epoch
     if epochs * num_videos > MAX_CLIPS:
@@ -266,18 +260,16 @@ def _place(
     """Return the phase from the end of ``before`` to ``end``, in steps or epochs. It may be empty."""
     last = before[-1] if before else None
     start_step = last.end_step if last else 0
-    first_clip = (
-        last.first_clip + last.turns.clips_before(last.num_steps, recipe.clips) if last else 0
-    )
+    first_clip = last.first_clip + last.turns.clips_before(last.num_steps) if last else 0
     turns = Turns(span.cycle.shapes, span.share.stage, multigrid.shape_order)
     if multigrid.granularity == "epoch":
         # The last step may draw clips of the next epoch. The next phase draws fewer for them, so
         # the surplus never adds up.
-        num_steps = _steps_to_draw(end * num_videos - first_clip, recipe.clips, turns)
+        num_steps = _steps_to_draw(end * num_videos - first_clip, turns)
         start_epoch, end_epoch = float(last.end_epoch) if last else 0.0, float(end)
     else:
         num_steps = end - start_step
-        drawn = turns.clips_before(num_steps, recipe.clips)
+        drawn = turns.clips_before(num_steps)
         start_epoch, end_epoch = first_clip / num_videos, (first_clip + drawn) / num_videos
     base, stride_range = span.cycle.base, None
     if recipe.stride is not None:
@@ -295,28 +287,11 @@ def _place(
         lr_factor=lr_factor,
         cycle=span.cycle,
         turns=turns,
-        clips=base.clips(recipe.clips),
         stride_range=stride_range,
         num_bn_groups=groups,
         # The noise scale is that of the learning rate; the weight decay has no rule with noise.
         weight_decay_factor=LR_SCALINGS[multigrid.weight_decay_scaling](base.ratio, 0.0),
     )
-
-
-def _parts(recipe: Recipe, multigrid: Multigrid) -> tuple[int, ...]:
-    """Return into how many parts the baseline's clips may be divided, of which a mini-batch takes any number.
-
-    Several numbers are alternatives: the first that is near enough counts.
-    """
-    size = multigrid.bn_base_size
-    if size == 0:
-        # Quarters leave an even number of clips at all shapes to processes of 8 clips or more, as mixup needs.
-        quarters = math.gcd(recipe.clips, 4)
-        return (1, quarters) if multigrid.costs is None else (quarters,)
-    # The shapes of the paper have whole ratios of pixels. Those of costs may need a part of the BN groups.
-    if multigrid.costs is None:
-        return (1,)
-    return (1, *(num for num in (2, 4) if recipe.clips % (num * size) == 0))
 
 
 def _remedy(recipe: Recipe, multigrid: Multigrid, num_processes: int) -> str:
@@ -332,14 +307,14 @@ def _remedy(recipe: Recipe, multigrid: Multigrid, num_processes: int) -> str:
     return f"set recipe.clips {clips}, with a recipe.base_lr for it{others}"
 
 
-def _steps_to_draw(num_clips: int, clips: int, turns: Turns) -> int:
+def _steps_to_draw(num_clips: int, turns: Turns) -> int:
     """Return the least number of steps that draw at least ``num_clips``; 0 for no clips."""
-    per_turn = turns.clips_before(len(turns.shapes), clips)
+    per_turn = turns.clips_before(len(turns.shapes))
     # A phase may have millions of steps, so we count whole turns at once, and only the rest step by
     # step.
     steps = max(0, num_clips // per_turn) * len(turns.shapes)
     # At most one more turn: the whole turns before it draw no more than the clips that are wanted.
-    while turns.clips_before(steps, clips) < num_clips:
+    while turns.clips_before(steps) < num_clips:
         steps += 1
     return steps
 
@@ -349,16 +324,16 @@ def _cycle_bn_groups(cycle: Cycle, recipe: Recipe, multigrid: Multigrid, num_pro
     base, size = cycle.base, multigrid.bn_base_size
     remedy = _remedy(recipe, multigrid, num_processes)
     try:
-        groups = count_bn_groups(base.clips(recipe.clips), num_processes, size)
+        groups = count_bn_groups(base.clips, num_processes, size)
     except ValueError as error:
         if base.ratio == 1:
             raise ValueError(f"{error}: {remedy}") from error
         shape = f"{base.frames} frames x {base.crop}²"
         raise ValueError(
-            f"recipe.clips = {recipe.clips} becomes {base.clips(recipe.clips)} clips at {shape}, which take "
+            f"recipe.clips = {recipe.clips} becomes {base.clips} clips at {shape}, which take "
             f"{base.ratio:g} times as many: {error}: {remedy}"
         ) from error
-    for clips in (shape.clips(recipe.clips) for shape in cycle.shapes):
+    for clips in (shape.clips for shape in cycle.shapes):
         # Where a group spans processes, each of them must still take an equal part of every batch.
         if clips % (num_processes * max(1, groups)):
             raise ValueError(

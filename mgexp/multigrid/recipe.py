@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, get_args, get_type_hints
-
-from mgexp.multigrid.shapes import (
-    FULL,
-    LONG_FACTORS,
-    SHORT_FACTORS,
-    ClipCosts,
-    CropBase,
-    ShapeOrder,
-)
 
 # The names of the policies are PySlowFast's.
 Policy = Literal["steps_with_relative_lrs", "cosine"]
@@ -23,6 +14,18 @@ Scaling = Literal["linear", "sqrt", "noise", "none"]
 WeightDecayScaling = Literal["linear", "sqrt", "none"]
 Granularity = Literal["step", "epoch"]
 CyclePer = Literal["stage", "training"]
+CropBase = Literal["full", "phase"]
+ShapeOrder = Literal["coarse_to_fine", "random"]
+
+FULL: tuple[tuple[float, float], ...] = ((1.0, 1.0),)
+"""The long cycle of a baseline: one shape, the full one."""
+
+LONG_FACTORS = ((0.25, 0.5**0.5), (0.5, 0.5**0.5), (0.5, 1.0), (1.0, 1.0))
+"""The paper's long cycle: (frames, crop) relative to the full shape."""
+
+SHORT_FACTORS = (0.5, 0.5**0.5)
+"""The paper's short cycle: crops relative to the full crop. The third crop of the cycle is the
+phase's own."""
 
 LR_SCALINGS: dict[Scaling, Callable[[float, float], float]] = {
     "linear": lambda ratio, noise: ratio,  # SGD; paper section 3.3, released code
@@ -99,6 +102,22 @@ class Recipe:
 
 
 @dataclass(frozen=True)
+class ClipCosts:
+    """What a clip costs at each (frames, crop), in units of ``name``, such as multiply-accumulates."""
+
+    name: str
+    # Pairs in place of a dict, because frozen settings are hashed, and a dict cannot be.
+    by_size: tuple[tuple[tuple[int, int], int], ...]
+
+    def of(self, frames: int, crop: int) -> int:
+        """Return the cost of a clip. Raises ValueError if it is unknown."""
+        cost = dict(self.by_size).get((frames, crop))
+        if not cost:
+            raise ValueError(f"the cost of a clip of {frames} x {crop}² in {self.name} is unknown")
+        return cost
+
+
+@dataclass(frozen=True)
 class Multigrid:
     """Settings that vary the shape.
 
@@ -162,6 +181,13 @@ class Multigrid:
             raise ValueError(
                 f"multigrid.long_factors ends with the full shape (1, 1), not {self.long_factors[-1]}"
             )
+
+    def sizes(self, frames: int, crop: int) -> Iterator[list[tuple[float, float]]]:
+        """Yield (frames, crop) before rounding of the clips of each cycle; the base comes last."""
+        for temporal, spatial in self.long_factors:
+            t, s = temporal * frames, spatial * crop
+            reference = crop if self.short_crops_of == "full" else s
+            yield [*((t, factor * reference) for factor in self.short_factors), (t, s)]
 
     def clip_cost(self, frames: int, crop: int) -> int:
         """Return what a clip counts: its pixels, or its ``costs``."""

@@ -96,7 +96,7 @@ class Schedule:
             frames=shape.frames,
             crop=shape.crop,
             stride_range=phase.stride_range,
-            clips=shape.clips(self.recipe.clips),
+            clips=shape.clips,
             first_clip=first_clip,
             lr=self.lr_at(step, first_clip / self.num_videos),
             weight_decay_factor=phase.weight_decay_factor,
@@ -131,7 +131,7 @@ class Schedule:
         for phase in self.phases:
             num_steps = min(max(0, step - phase.start_step), phase.num_steps)
             for shape, steps in phase.turns.steps_by_shape(num_steps):
-                total += steps * shape.clips(self.recipe.clips) * cost(shape.frames, shape.crop)
+                total += steps * shape.clips * cost(shape.frames, shape.crop)
         return total
 
     # A frozen dataclass may have cached properties: they write to its __dict__ directly.
@@ -182,7 +182,7 @@ class Schedule:
         # ``step`` may also be total_steps, the end of the run. It then belongs to the last phase.
         _, phase = self._phase_at(min(step, self.total_steps - 1))
         offset = step - phase.start_step
-        return phase.first_clip + phase.turns.clips_before(offset, self.recipe.clips)
+        return phase.first_clip + phase.turns.clips_before(offset)
 
 
 def build_schedule(
@@ -244,7 +244,7 @@ class StepShape:
 
 
 def step_shape(schedule: Schedule, phase: Phase, shape: BatchShape) -> StepShape:
-    clips = shape.clips(schedule.recipe.clips) // schedule.num_processes
+    clips = shape.clips // schedule.num_processes
     return StepShape(shape.frames, shape.crop, clips, phase.num_bn_groups)
 
 

@@ -9,56 +9,24 @@ and training takes more steps for the same clips.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mgexp.multigrid.recipe import Multigrid, Recipe, ShapeOrder
 
 # The released code rounds the ratio without a message. With a larger relative error, the steps
 # would no longer cost about the same, so such a shape is an error here.
 MAX_RATIO_ERROR = 0.05
 
-FULL: tuple[tuple[float, float], ...] = ((1.0, 1.0),)
-"""The long cycle of a baseline: one shape, the full one."""
-
-LONG_FACTORS = ((0.25, 0.5**0.5), (0.5, 0.5**0.5), (0.5, 1.0), (1.0, 1.0))
-"""The paper's long cycle: (frames, crop) relative to the full shape."""
-
-SHORT_FACTORS = (0.5, 0.5**0.5)
-"""The paper's short cycle: crops relative to the full crop. The third crop of the cycle is the
-phase's own."""
-
-CropBase = Literal["full", "phase"]
-ShapeOrder = Literal["coarse_to_fine", "random"]
-
 
 @dataclass(frozen=True)
 class BatchShape:
-    """Shape of a mini-batch: ``ratio`` times the baseline's clips, each frames × crop × crop."""
+    """Shape of a mini-batch: ``clips``, ``ratio`` times as many as the baseline's, each frames × crop × crop."""
 
     frames: int
     crop: int
+    clips: int
     ratio: float
-
-    def clips(self, baseline: int) -> int:
-        # The product is whole: `phases._parts` allows only halves and quarters that divide the baseline's clips,
-        # and floats hold those exactly.
-        return int(baseline * self.ratio)
-
-
-@dataclass(frozen=True)
-class ClipCosts:
-    """What a clip costs at each (frames, crop), in units of ``name``, such as multiply-accumulates."""
-
-    name: str
-    # Pairs in place of a dict, because frozen settings are hashed, and a dict cannot be.
-    by_size: tuple[tuple[tuple[int, int], int], ...]
-
-    def of(self, frames: int, crop: int) -> int:
-        """Return the cost of a clip. Raises ValueError if it is unknown."""
-        cost = dict(self.by_size).get((frames, crop))
-        if not cost:
-            raise ValueError(f"the cost of a clip of {frames} x {crop}² in {self.name} is unknown")
-        return cost
 
 
 @dataclass(frozen=True)
@@ -77,99 +45,56 @@ class Cycle:
         return sum(shape.ratio for shape in self.shapes) / len(self.shapes)
 
 
-def long_cycle(
-    frames: int,
-    crop: int,
-    long_factors: Sequence[tuple[float, float]] = FULL,
-    short_factors: Sequence[float] = (),
-    short_crops_of: CropBase = "full",
-    max_ratio: int | None = None,
-    costs: ClipCosts | None = None,
-    parts: Sequence[int] = (1,),
-) -> tuple[Cycle, ...]:
+def long_cycle(recipe: Recipe, multigrid: Multigrid) -> tuple[Cycle, ...]:
     """Return the cycle of each base shape of the long cycle, in its order.
 
-    ``long_factors`` are (temporal, spatial) factors of the full shape. A pair that is given twice
-    gets twice the steps. ``short_factors`` multiply the full crop (as in the paper and the released
-    code), or the phase's own crop. No shape takes more than ``max_ratio`` times the baseline's
-    clips. The ratios keep the pixels of a step constant, or its ``costs``. They are rounded to the first of
-    ``parts`` that is near enough: 1 stands for whole numbers, 4 for quarters. Raises a ValueError that lists every
-    impossible shape.
+    A pair of factors that is given twice gets twice the steps. Raises a ValueError that lists every impossible
+    shape.
     """
     problems: list[str] = []
     cycles = []
 
-    def batch_shape(size: tuple[float, float]) -> BatchShape:
-        return _batch_shape((frames, crop), size, costs, parts, problems)
+    def batch_shape(frames: int, crop: int, ratio: float) -> BatchShape:
+        ratio = min(ratio, multigrid.max_batch_ratio or ratio)
+        # The product is whole: `_parts` allows only halves and quarters that divide the baseline's clips, and
+        # floats hold those exactly.
+        return BatchShape(frames, crop, int(recipe.clips * ratio), ratio)
 
-    def limited(shape: BatchShape) -> BatchShape:
-        return replace(shape, ratio=min(shape.ratio, max_ratio or shape.ratio))
-
-    for sizes in _sizes(frames, crop, long_factors, short_factors, short_crops_of):
-        *short, base = map(batch_shape, sizes)
+    for sizes in multigrid.sizes(recipe.frames, recipe.crop):
+        *short, base = (_rounded(size, recipe, multigrid, problems) for size in sizes)
         # The largest batch comes first, as in the released code. The sort is stable, so equal
         # batches keep this order. A limit does not change the order: coarse crops still come first.
-        ordered = sorted([*short, base], key=lambda shape: -shape.ratio)
-        cycles.append(Cycle(limited(base), tuple(limited(shape) for shape in ordered)))
+        ordered = sorted([*short, base], key=lambda rounded: -rounded[2])
+        cycles.append(Cycle(batch_shape(*base), tuple(batch_shape(*one) for one in ordered)))
     if problems:
         # Cycles share shapes, so a problem may have come several times.
         raise ValueError("; ".join(dict.fromkeys(problems)))
     return tuple(cycles)
 
 
-def clip_sizes(
-    frames: int,
-    crop: int,
-    long_factors: Sequence[tuple[float, float]] = FULL,
-    short_factors: Sequence[float] = (),
-    short_crops_of: CropBase = "full",
-) -> set[tuple[int, int]]:
-    """Return the (frames, crop) of all clips of ``long_cycle``, rounded, without their ratios."""
-    of_cycles = _sizes(frames, crop, long_factors, short_factors, short_crops_of)
-    return {(max(1, round(t)), max(1, round(s))) for sizes in of_cycles for t, s in sizes}
-
-
-def _sizes(
-    frames: int,
-    crop: int,
-    long_factors: Sequence[tuple[float, float]],
-    short_factors: Sequence[float],
-    short_crops_of: CropBase,
-) -> Iterator[list[tuple[float, float]]]:
-    """Yield (frames, crop) before rounding of the clips of each cycle; the base comes last."""
-    for temporal, spatial in long_factors:
-        t, s = temporal * frames, spatial * crop
-        reference = crop if short_crops_of == "full" else s
-        yield [*((t, factor * reference) for factor in short_factors), (t, s)]
-
-
-def _batch_shape(
-    full: tuple[int, int],
-    size: tuple[float, float],
-    costs: ClipCosts | None,
-    parts: Sequence[int],
-    problems: list[str],
-) -> BatchShape:
-    """Round a ``size`` of frames and crop to a batch shape; add what is wrong with it to ``problems``."""
-    (full_frames, full_crop), (frames, crop) = full, size
+def _rounded(
+    size: tuple[float, float], recipe: Recipe, multigrid: Multigrid, problems: list[str]
+) -> tuple[int, int, float]:
+    """Round frames and crop, and return them with the ratio; add what is wrong with them to ``problems``."""
+    (frames, crop), costs, parts = size, multigrid.costs, _parts(recipe, multigrid)
     whole_frames = max(1, round(frames))
-    if not math.isclose(whole_frames, frames) or full_frames % whole_frames:
+    if not math.isclose(whole_frames, frames) or recipe.frames % whole_frames:
         problems.append(
-            f"{full_frames} frames cannot be cut to {frames:g}: a coarse clip takes a whole fraction of "
+            f"{recipe.frames} frames cannot be cut to {frames:g}: a coarse clip takes a whole fraction of "
             "recipe.frames, see multigrid.long_factors"
         )
     if round(crop) < 1:
         problems.append(
-            f"a crop of {crop:g} pixels rounds to none: raise recipe.crop, now {full_crop}, or "
+            f"a crop of {crop:g} pixels rounds to none: raise recipe.crop, now {recipe.crop}, or "
             "the factors of the cycles"
         )
     # This shape is reported above, and its ratio might overflow.
     if round(crop) < 1 or frames < 0.5:
-        return BatchShape(whole_frames, 1, 1)
+        return whole_frames, 1, 1
     # The ratio uses the crop before rounding: 224/√2 pixels give exactly 2, whereas 158 pixels give 2.01.
-    of_pixels = exact = full_frames * full_crop**2 / (frames * crop**2)
+    of_pixels = exact = recipe.frames * recipe.crop**2 / (frames * crop**2)
     if costs is not None:
-        exact = costs.of(*full) / costs.of(whole_frames, round(crop))
+        exact = costs.of(recipe.frames, recipe.crop) / costs.of(whole_frames, round(crop))
     for num in parts:
         # No shape takes fewer clips than the baseline. Measured seconds may say that another shape is dearer
         # than the full one, and then its step just lasts longer.
@@ -190,7 +115,24 @@ def _batch_shape(
             f"more than {MAX_RATIO_ERROR:.0%} from {rounded}, see multigrid.long_factors and "
             f"multigrid.short_factors{remedy}"
         )
-    return BatchShape(whole_frames, round(crop), ratio)
+    return whole_frames, round(crop), ratio
+
+
+def _parts(recipe: Recipe, multigrid: Multigrid) -> tuple[int, ...]:
+    """Return into how many parts the baseline's clips may be divided, of which a mini-batch takes any number.
+
+    Several numbers are alternatives: the first that is near enough counts. With 1 the ratios are whole numbers,
+    and with 4 they are quarters.
+    """
+    size = multigrid.bn_base_size
+    if size == 0:
+        # Quarters leave an even number of clips at all shapes to processes of 8 clips or more, as mixup needs.
+        quarters = math.gcd(recipe.clips, 4)
+        return (1, quarters) if multigrid.costs is None else (quarters,)
+    # The shapes of the paper have whole ratios of pixels. Those of costs may need a part of the BN groups.
+    if multigrid.costs is None:
+        return (1,)
+    return (1, *(num for num in (2, 4) if recipe.clips % (num * size) == 0))
 
 
 def in_turn(num: int, *_: int) -> tuple[int, ...]:
@@ -248,10 +190,9 @@ class Turns:
         begun = self._places(turns)[:rest]
         return [(shape, turns + (place in begun)) for place, shape in enumerate(self.shapes)]
 
-    def clips_before(self, num_steps: int, baseline: int) -> int:
-        """Count the clips of the first ``num_steps`` steps, for so many clips of a step of the baseline."""
-        counts = self.steps_by_shape(num_steps)
-        return sum(shape.clips(baseline) * steps for shape, steps in counts)
+    def clips_before(self, num_steps: int) -> int:
+        """Count the clips of the first ``num_steps`` steps."""
+        return sum(shape.clips * steps for shape, steps in self.steps_by_shape(num_steps))
 
     def _places(self, number: int) -> tuple[int, ...]:
         return ORDERS[self.order](len(self.shapes), self.stage, number)

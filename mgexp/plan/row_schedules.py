@@ -32,18 +32,14 @@ class RowSchedule:
         """The training FLOPs of a whole run."""
         return train_flops(self.schedule, self.macs)
 
-    def clips(self, shape: BatchShape) -> int:
-        """Count the clips of a mini-batch of ``shape``, over all processes."""
-        return shape.clips(self.schedule.recipe.clips)
-
     def step_flops(self, shape: BatchShape) -> int:
         """Count the training FLOPs of a step of ``shape``."""
         macs = self.macs[shape.frames, shape.crop]
-        return self.clips(shape) * macs * FLOPS_PER_MAC * TRAINING_PER_FORWARD
+        return shape.clips * macs * FLOPS_PER_MAC * TRAINING_PER_FORWARD
 
     def clips_per_teraflop(self, shapes: Sequence[BatchShape]) -> float:
         """Count the clips per 10¹² FLOPs of training, over one step of each shape."""
-        return 1e12 * sum(map(self.clips, shapes)) / sum(map(self.step_flops, shapes))
+        return 1e12 * sum(shape.clips for shape in shapes) / sum(map(self.step_flops, shapes))
 
 
 def build_known_schedule(cfg: Config, num_videos: int | None = None) -> Schedule | None:

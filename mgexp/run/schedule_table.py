@@ -42,7 +42,7 @@ def _shapes_json(schedule: Schedule) -> list[dict[str, Any]]:
         {
             "frames": shape.frames,
             "crop": shape.crop,
-            "clips": shape.clips(recipe.clips),
+            "clips": shape.clips,
             "ratio": shape.ratio,
             "exact_ratio": full / cost(shape.frames, shape.crop),
             "work": shape.ratio * cost(shape.frames, shape.crop) / full,
@@ -78,7 +78,7 @@ def _phase_json(schedule: Schedule, phase: Phase) -> dict[str, Any]:
             {
                 "frames": shape.frames,
                 "crop": shape.crop,
-                "clips": shape.clips(schedule.recipe.clips),
+                "clips": shape.clips,
                 # The smallest short side shrinks with the crop; the largest stays, as in the released code.
                 "min_jitter": shortest and round(shortest * shape.crop / schedule.recipe.crop),
                 "max_jitter": longest,
@@ -101,7 +101,7 @@ def schedule_table(schedule: Schedule) -> str:
     """Make a readable table: a line per phase, what the schedule saves, and a line per shape."""
     names = "stage,epochs,steps,frames,crop,lr factor,stride,BN groups,mini-batches"
     head = names.split(",")
-    rows = [head, *(_cells(schedule, phase) for phase in schedule.phases)]
+    rows = [head, *(_cells(phase) for phase in schedule.phases)]
     # The last column gets no width and so no padding: its cells differ much in length, and no column follows it.
     widths = [*(max(len(row[i]) for row in rows) for i in range(len(head) - 1)), 0]
     lines = [
@@ -135,12 +135,10 @@ def schedule_table(schedule: Schedule) -> str:
     return "\n".join(lines)
 
 
-def _cells(schedule: Schedule, phase: Phase) -> list[str]:
+def _cells(phase: Phase) -> list[str]:
     base = phase.cycle.base
     low, high = phase.stride_range or ("segments", "segments")
-    shapes = " ".join(
-        f"{s.clips(schedule.recipe.clips)}x{s.frames}x{s.crop}²" for s in phase.cycle.shapes
-    )
+    shapes = " ".join(f"{s.clips}x{s.frames}x{s.crop}²" for s in phase.cycle.shapes)
     # A negative number, -n, stands for one group that spans the clips of n processes.
     groups = phase.num_bn_groups
     return [

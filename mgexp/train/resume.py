@@ -250,7 +250,7 @@ def _phase_values(schedule: Schedule, phase: Phase, has_batchnorm: bool) -> dict
     # is all clips of a process (MULTIGRID.BN_BASE_SIZE 0).
     share = phase.clips // schedule.num_processes
     groups = phase.num_bn_groups
-    shapes = (f"{s.clips(schedule.recipe.clips)}x{s.frames}x{s.crop}²" for s in phase.turns.turn(0))
+    shapes = (f"{s.clips}x{s.frames}x{s.crop}²" for s in phase.turns.turn(0))
     strides = "segments" if phase.stride_range is None else "–".join(map(str, phase.stride_range))
     group = {"clips of a BN group": share // groups if groups > 0 else share * -groups}
     return {

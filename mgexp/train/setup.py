@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -34,9 +34,8 @@ from mgexp.models.resnet import TEMPORAL
 from mgexp.models.weights import Fit, fit_weights, read_weights
 from mgexp.multigrid.batchnorm import grouped_layers
 from mgexp.multigrid.phases import count_bn_groups
-from mgexp.multigrid.recipe import Multigrid, Recipe
+from mgexp.multigrid.recipe import FULL, ClipCosts, Multigrid, Recipe
 from mgexp.multigrid.schedule import Schedule, build_schedule, step_counts
-from mgexp.multigrid.shapes import FULL, ClipCosts, clip_sizes
 from mgexp.optim import build as _optimizers  # noqa: F401 - registers ours
 from mgexp.registry import OPTIMIZERS
 from mgexp.run.files import is_file, is_listed
@@ -310,13 +309,21 @@ def build_recipe(cfg: Config) -> Recipe:
     )
 
 
-def build_multigrid(cfg: Config) -> Multigrid:
-    """Build the settings of the two cycles. A cycle that is off has one shape."""
+def build_cycles(cfg: Config) -> Multigrid:
+    """Build the settings of the two cycles alone. A cycle that is off has one shape."""
     node = cfg.MULTIGRID
     return Multigrid(
         long_factors=node.LONG_CYCLE_FACTORS if node.LONG_CYCLE else FULL,
         short_factors=node.SHORT_CYCLE_FACTORS if node.SHORT_CYCLE else (),
         short_crops_of=node.SHORT_CROPS_OF,
+    )
+
+
+def build_multigrid(cfg: Config) -> Multigrid:
+    """Build the settings of multigrid."""
+    node = cfg.MULTIGRID
+    return replace(
+        build_cycles(cfg),
         epoch_factor=node.EPOCH_FACTOR if node.LONG_CYCLE or node.SHORT_CYCLE else 1.0,
         granularity=node.GRANULARITY,
         fine_tuning=node.LONG_CYCLE and node.FINE_TUNING,
@@ -359,14 +366,9 @@ def build_costs(cfg: Config) -> ClipCosts | None:
 
 
 def build_sizes(cfg: Config) -> set[tuple[int, int]]:
-    node = cfg.MULTIGRID
-    return clip_sizes(
-        cfg.DATA.NUM_FRAMES,
-        cfg.DATA.TRAIN_CROP_SIZE,
-        node.LONG_CYCLE_FACTORS if node.LONG_CYCLE else FULL,
-        node.SHORT_CYCLE_FACTORS if node.SHORT_CYCLE else (),
-        node.SHORT_CROPS_OF,
-    )
+    """Return (frames, crop) of all clips of the two cycles, rounded, also where a ratio is impossible."""
+    cycles = build_cycles(cfg).sizes(cfg.DATA.NUM_FRAMES, cfg.DATA.TRAIN_CROP_SIZE)
+    return {(max(1, round(t)), max(1, round(s))) for sizes in cycles for t, s in sizes}
 
 
 def frame_problems(schedule: Schedule, model_name: str, alpha: int) -> Iterator[str]:

@@ -265,7 +265,7 @@ def shape_in_turn(schedule, phase, step):
         size = (plan.frames, plan.crop, plan.clips / schedule.recipe.clips)
         found = next((s for s in left if (s.frames, s.crop, s.ratio) == size), None)
         if found is None:
-            return BatchShape(0, 0, 0)
+            return BatchShape(0, 0, 0, 0)
         left.remove(found)
     return found
 

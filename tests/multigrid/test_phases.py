@@ -22,9 +22,8 @@ from recipes import (
 )
 
 from mgexp.multigrid.phases import Share, count_bn_groups, derive_phases, shape_shares
-from mgexp.multigrid.recipe import Multigrid
+from mgexp.multigrid.recipe import ClipCosts, Multigrid
 from mgexp.multigrid.schedule import build_schedule
-from mgexp.multigrid.shapes import ClipCosts
 
 # Mean clips of the long cycle's shapes relative to the baseline's, by hand: (16+8+8)/3, …, (4+2+1)/3.
 MEAN_RATIOS = {
@@ -122,7 +121,7 @@ def test_phases_follow_one_another_and_none_is_empty(
     for before, after in pairwise(phases):
         assert identity(before) != identity(after)
         assert before.end_epoch == after.start_epoch
-        drawn = before.turns.clips_before(before.num_steps, clips)
+        drawn = before.turns.clips_before(before.num_steps)
         assert after.first_clip == before.first_clip + drawn
 
 

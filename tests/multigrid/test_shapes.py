@@ -9,17 +9,21 @@ import pytest
 from recipes import LONG, ROWS, SHORT, TINY
 
 from mgexp.multigrid.phases import derive_phases
-from mgexp.multigrid.recipe import Multigrid
+from mgexp.multigrid.recipe import FULL, ClipCosts, Multigrid
 from mgexp.multigrid.schedule import build_schedule
 from mgexp.multigrid.shapes import (
     BatchShape,
-    ClipCosts,
     Turns,
     _hash,
-    clip_sizes,
     long_cycle,
     scrambled,
 )
+
+
+def cycles_of(frames, crop, long_factors=FULL, short_factors=(), clips=8, **fields):
+    """The long cycle of a recipe of so many frames, pixels and clips; ``fields`` are others of Multigrid."""
+    recipe = replace(TINY, clips=clips, frames=frames, crop=crop)
+    return long_cycle(recipe, Multigrid(tuple(long_factors), tuple(short_factors), **fields))
 
 
 def described(cycles):
@@ -29,7 +33,7 @@ def described(cycles):
 
 def test_long_and_short_cycle_are_those_of_the_paper():
     # Figure 2(d): batches (16, 8, 8), (8, 4, 4), (8, 4, 2), (4, 2, 1) times the baseline's.
-    assert described(long_cycle(32, 224, LONG, SHORT)) == [
+    assert described(cycles_of(32, 224, LONG, SHORT)) == [
         [(8, 112, 16), (8, 158, 8), (8, 158, 8)],
         [(16, 112, 8), (16, 158, 4), (16, 158, 4)],
         [(16, 112, 8), (16, 158, 4), (16, 224, 2)],
@@ -40,40 +44,40 @@ def test_long_and_short_cycle_are_those_of_the_paper():
 def test_long_cycle_alone_has_one_shape_in_each_cycle():
     # Figure 2(b): 8B × T/4 × (H, W)/√2, 4B × T/2 × (H, W)/√2, 2B × T/2, B × T.
     shapes = [(8, 158, 8), (16, 158, 4), (16, 224, 2), (32, 224, 1)]
-    assert described(long_cycle(32, 224, LONG)) == [[shape] for shape in shapes]
+    assert described(cycles_of(32, 224, LONG)) == [[shape] for shape in shapes]
 
 
 def test_short_cycle_alone_keeps_the_frames():
     # Figure 2(c): 4B × H/2, 2B × H/√2, B × H.
-    assert described(long_cycle(32, 224, short_factors=SHORT)) == [
+    assert described(cycles_of(32, 224, short_factors=SHORT)) == [
         [(32, 112, 4), (32, 158, 2), (32, 224, 1)]
     ]
 
 
 def test_short_crops_can_be_those_of_the_phase():
     # 224/√2 = 158.4, its half 79.2 and its 1/√2 112: 8, 4 and 2 times fewer pixels; frames: 4 times.
-    cycles = long_cycle(32, 224, LONG, SHORT, short_crops_of="phase")
+    cycles = cycles_of(32, 224, LONG, SHORT, short_crops_of="phase")
     assert described(cycles)[0] == [(8, 79, 32), (8, 112, 16), (8, 158, 8)]
     assert described(cycles)[3] == [(32, 112, 4), (32, 158, 2), (32, 224, 1)]
 
 
 def test_a_largest_ratio_limits_the_clips_and_keeps_the_order():
     # Figure 2(d) with no more than 4 times, or 1 times, the baseline's clips.
-    assert described(long_cycle(32, 224, LONG, SHORT, max_ratio=4)) == [
+    assert described(cycles_of(32, 224, LONG, SHORT, max_batch_ratio=4)) == [
         [(8, 112, 4), (8, 158, 4), (8, 158, 4)],
         [(16, 112, 4), (16, 158, 4), (16, 158, 4)],
         [(16, 112, 4), (16, 158, 4), (16, 224, 2)],
         [(32, 112, 4), (32, 158, 2), (32, 224, 1)],
     ]
-    cycles = long_cycle(32, 224, LONG, SHORT[::-1], max_ratio=1)
+    cycles = cycles_of(32, 224, LONG, SHORT[::-1], max_batch_ratio=1)
     assert described(cycles)[2] == [(16, 112, 1), (16, 158, 1), (16, 224, 1)]
-    assert cycles[0].base == BatchShape(8, 158, 1)
+    assert cycles[0].base == BatchShape(8, 158, clips=8, ratio=1)
 
 
 @pytest.mark.parametrize(("crop", "coarse"), [(224, 158), (112, 79), (64, 45), (96, 68)])
 def test_crops_round_to_the_nearest_pixel(crop, coarse):
     # crop/√2 = 158.39, 79.20, 45.25, 67.88
-    assert long_cycle(8, crop, LONG)[0].base.crop == coarse
+    assert cycles_of(8, crop, LONG)[0].base.crop == coarse
 
 
 @pytest.mark.parametrize(
@@ -81,27 +85,27 @@ def test_crops_round_to_the_nearest_pixel(crop, coarse):
 )
 def test_frames_that_do_not_divide_are_an_error(frames, factor, shown):
     with pytest.raises(ValueError, match=rf"{frames} frames cannot be cut to {shown}:"):
-        long_cycle(frames, 224, [(factor, 1.0), (1.0, 1.0)])
+        cycles_of(frames, 224, [(factor, 1.0), (1.0, 1.0)])
 
 
 @pytest.mark.parametrize(("exact", "whole"), [(2.09, 2), (1.92, 2), (2.89, 3)])
 def test_ratio_within_five_percent_is_rounded(exact, whole):
-    assert long_cycle(8, 1000, [(1.0, 1 / sqrt(exact))])[0].base.ratio == whole
+    assert cycles_of(8, 1000, [(1.0, 1 / sqrt(exact))])[0].base.ratio == whole
 
 
 @pytest.mark.parametrize("exact", [2.11, 1.88, 2.84])
 def test_ratio_further_than_five_percent_is_not(exact):
     with pytest.raises(ValueError, match=f"needs {exact:.3f} times the clips"):
-        long_cycle(8, 1000, [(1.0, 1 / sqrt(exact))])
+        cycles_of(8, 1000, [(1.0, 1 / sqrt(exact))])
 
 
 def test_every_impossible_shape_is_in_one_message():
     with pytest.raises(ValueError, match=r"cut to 2\.5.*needs 1\.562 times"):
-        long_cycle(10, 224, [(0.25, 1.0), (1.0, 0.8)])
+        cycles_of(10, 224, [(0.25, 1.0), (1.0, 0.8)])
 
 
 def test_a_shape_may_come_again_later():
-    cycles = long_cycle(32, 224, [(0.5, 1.0), (1.0, 1.0), (0.5, 1.0), (1.0, 1.0)])
+    cycles = cycles_of(32, 224, [(0.5, 1.0), (1.0, 1.0), (0.5, 1.0), (1.0, 1.0)])
     assert [cycle.base.frames for cycle in cycles] == [16, 32, 16, 32]
 
 
@@ -110,7 +114,7 @@ def test_a_shape_may_come_again_later():
 )
 def test_factors_next_to_nothing_are_an_error_and_no_overflow(factors):
     with pytest.raises(ValueError, match=r"cannot be cut|rounds to none"):
-        long_cycle(32, 224, [factors, (1.0, 1.0)])
+        cycles_of(32, 224, [factors, (1.0, 1.0)])
 
 
 RANDOM = replace(ROWS["long_short"], shape_order="random")
@@ -118,7 +122,7 @@ RANDOM = replace(ROWS["long_short"], shape_order="random")
 
 def turns(order):
     """Those of the short cycle alone: 4, 2 and 1 times the clips."""
-    (cycle,) = long_cycle(32, 224, short_factors=SHORT)
+    (cycle,) = cycles_of(32, 224, short_factors=SHORT, clips=1)
     return Turns(cycle.shapes, stage=0, order=order)
 
 
@@ -129,7 +133,7 @@ def test_a_place_is_hashed_by_splitmix64():
 
 
 def test_clips_before_counts_whole_turns_and_the_rest():
-    found = [turns("coarse_to_fine").clips_before(steps, 1) for steps in range(8)]
+    found = [turns("coarse_to_fine").clips_before(steps) for steps in range(8)]
     assert found == [0, 4, 6, 7, 11, 13, 14, 18]
 
 
@@ -154,7 +158,7 @@ def test_all_permutations_come_about_as_often():
 def test_steps_of_a_permuted_cycle_are_exact_inside_a_turn():
     permuted = turns("random")
     drawn = [permuted.shape_at(offset).ratio for offset in range(30)]
-    assert [permuted.clips_before(steps, 1) for steps in range(31)] == [
+    assert [permuted.clips_before(steps) for steps in range(31)] == [
         sum(drawn[:steps]) for steps in range(31)
     ]
     assert all(sorted(drawn[i : i + 3]) == [1, 2, 4] for i in range(0, 30, 3))
@@ -219,40 +223,34 @@ GRIDS = ((0.25, 5 / 7), (0.5, 5 / 7), (0.5, 1.0), (1.0, 1.0))
 
 
 def test_attention_allows_more_coarse_clips_than_pixels_do():
-    by_pixels = long_cycle(16, 224, GRIDS)
+    by_pixels = cycles_of(16, 224, GRIDS)
     assert [cycle.base.ratio for cycle in by_pixels] == [8, 4, 2, 1]  # of 7.84, 3.92 and 2
     # Exact: 10.04, 4.82 and 2.29. These are the nearest quarters.
-    by_costs = long_cycle(16, 224, GRIDS, costs=COSTS, parts=(4,))
+    by_costs = cycles_of(16, 224, GRIDS, clips=64, costs=COSTS, bn_base_size=0)
     assert [cycle.base.ratio for cycle in by_costs] == [10, 4.75, 2.25, 1]
-    assert [cycle.base.clips(64) for cycle in by_costs] == [640, 304, 144, 64]
+    assert [cycle.base.clips for cycle in by_costs] == [640, 304, 144, 64]
     # A largest ratio holds for these too.
-    limited = long_cycle(16, 224, GRIDS, costs=COSTS, parts=(4,), max_ratio=4)
+    limited = cycles_of(16, 224, GRIDS, clips=64, costs=COSTS, bn_base_size=0, max_batch_ratio=4)
     assert [cycle.base.ratio for cycle in limited] == [4, 4, 2.25, 1]
 
 
 def test_finer_parts_are_taken_only_where_coarser_ones_are_too_far():
     """Exact: 10.04, 4.82 and 2.287. 5 is 3.7 % from 4.82, 2 is 12.5 % from 2.287, and 2.25 is 1.6 % from it."""
-    for parts, ratios in {(1, 2, 4): [10, 5, 2.25, 1], (1, 4): [10, 5, 2.25, 1]}.items():
-        found = long_cycle(16, 224, GRIDS, costs=COSTS, parts=parts)
-        assert [cycle.base.ratio for cycle in found] == ratios
+    # Mini-batches of 32 clips have four BN groups, so quarters are possible. 16 clips have two.
+    found = cycles_of(16, 224, GRIDS, clips=32, costs=COSTS)
+    assert [cycle.base.ratio for cycle in found] == [10, 5, 2.25, 1]
     with pytest.raises(ValueError, match="more than 5% from a multiple of 1/2"):
-        long_cycle(16, 224, GRIDS, costs=COSTS, parts=(1, 2))
+        cycles_of(16, 224, GRIDS, clips=16, costs=COSTS)
 
 
 def test_a_ratio_by_cost_that_rounds_too_far_is_an_error():
     with pytest.raises(ValueError, match=r"224 pixels needs 2\.287 times the clips: more than 5%"):
-        long_cycle(16, 224, GRIDS[2:], costs=COSTS)
+        cycles_of(16, 224, GRIDS[2:], costs=COSTS)
 
 
 def test_a_cost_that_is_unknown_is_an_error():
     with pytest.raises(ValueError, match="of 8 x 112² in multiply-accumulates is unknown"):
-        long_cycle(16, 224, [(0.5, 0.5), (1.0, 1.0)], costs=COSTS)
-
-
-def test_sizes_of_all_clips_are_known_before_their_ratios():
-    # 0.6² of the pixels have no whole ratio.
-    found = clip_sizes(16, 100, [(0.5, 0.6), (1.0, 1.0)], [0.7])
-    assert found == {(8, 60), (8, 70), (16, 70), (16, 100)}
+        cycles_of(16, 224, [(0.5, 0.5), (1.0, 1.0)], costs=COSTS)
 
 
 def test_a_step_keeps_its_cost_and_evaluations_follow_it():

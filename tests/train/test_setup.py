@@ -18,6 +18,7 @@ from mgexp.train.setup import (
     build_multigrid,
     build_num_videos,
     build_row_schedule,
+    build_sizes,
     build_split_problems,
     frame_problems,
     list_problems,
@@ -89,6 +90,18 @@ def test_a_cycle_that_is_off_has_one_shape(long, num_long, short, num_short, tmp
     assert (len(found.long_factors), len(found.short_factors)) == (num_long, num_short)
     assert found.epoch_factor == (2.0 if long or short else 1.0)
     assert found.fine_tuning == long
+
+
+def test_sizes_of_all_clips_are_known_before_their_ratios(tmp_path):
+    # 0.6² of the pixels have no whole ratio.
+    changes = {
+        "DATA.NUM_FRAMES": 16,
+        "DATA.TRAIN_CROP_SIZE": 100,
+        "MULTIGRID.LONG_CYCLE_FACTORS": [[0.5, 0.6], [1.0, 1.0]],
+        "MULTIGRID.SHORT_CYCLE_FACTORS": [0.7],
+    }
+    found = build_sizes(tiny_config(tmp_path, changes))
+    assert found == {(8, 60), (8, 70), (16, 70), (16, 100)}
 
 
 @pytest.mark.parametrize(
