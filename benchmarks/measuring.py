@@ -14,7 +14,7 @@ from torch import nn
 from mgexp.config.keys import Config
 from mgexp.errors import InputError
 from mgexp.optim.build import build_optimizer
-from mgexp.options import add_import_option, too_small, without_folder
+from mgexp.options import add_import_option
 
 
 def add_measuring_options(parser: argparse.ArgumentParser) -> None:
@@ -25,22 +25,6 @@ def add_measuring_options(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print all measurements, for programs")
     add("--output", type=Path, metavar="FILE", help="write that to a file too")
     add("overrides", nargs="*", metavar="KEY VALUE", help="configuration keys")
-
-
-def add_timing_options(parser: argparse.ArgumentParser) -> None:
-    """Add the measuring options, and how many steps to time."""
-    add_measuring_options(parser)
-    add = parser.add_argument
-    add("--steps", type=int, default=5, metavar="N", help="number of steps to time (default: 5)")
-    text = "number of steps before those, not timed (default: 2)"
-    add("--warmup", type=int, default=2, metavar="N", help=text)
-
-
-def timing_problems(options: argparse.Namespace) -> list[str]:
-    return [
-        *too_small({"--steps": options.steps, "--warmup": options.warmup}),
-        *without_folder({"--output": options.output}),
-    ]
 
 
 def spread(values: Sequence[float], decimals: int = 2) -> str:

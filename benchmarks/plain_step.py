@@ -12,7 +12,7 @@ from itertools import count
 import torch
 from torch import Tensor, nn
 from torchvision.ops import StochasticDepth
-from way_in_processes import WayInProcesses
+from way_in_process import way_in_process
 
 from mgexp.config.keys import Config
 from mgexp.models.build import build_model
@@ -115,7 +115,7 @@ def build_ways(
     makers: dict[str, Callable[[], Way]] = {
         OURS: lambda: ours,
         PLAIN: lambda: (
-            WayInProcesses([plain], torch.get_num_threads()) if device.type == "cpu" else plain()
+            way_in_process(plain, torch.get_num_threads()) if device.type == "cpu" else plain()
         ),
         ONE_GROUP: lambda: in_one_group,
     }

@@ -43,7 +43,7 @@ from mgexp.errors import TrainingError, first_line, raise_problems
 from mgexp.models.build import build_model, network_title
 from mgexp.models.cost import FLOPS_PER_MAC, TRAINING_PER_FORWARD, activation_bytes, count_macs
 from mgexp.multigrid.schedule import Schedule, StepShape, base_shapes, step_counts
-from mgexp.options import ToolParser, run_tool, say, too_small
+from mgexp.options import ToolParser, run_tool, say, too_small, without_folder
 from mgexp.plan.measure import build_checked_schedule
 from mgexp.plan.timing import Stopwatch, Way, measure_steps
 from mgexp.run.environment import describe
@@ -53,7 +53,7 @@ from mgexp.train.precision import resolve_precision
 # Code that is used only to measure is not a part of the package. It is in benchmarks/, beside its results.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
-from measuring import add_timing_options, build_held_bytes, timing_problems
+from measuring import add_measuring_options, build_held_bytes
 from operators import OperatorTime, operator_times
 from peak import measure_peak
 from plain_step import COMPILED, ONE_GROUP, OURS, WAYS, build_ways
@@ -63,8 +63,11 @@ from step_times import StepTimes, step_report, times_json
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = ToolParser(__doc__, "--cfg YAML [options] [KEY VALUE ...]")
-    add_timing_options(parser)
+    add_measuring_options(parser)
     add = parser.add_argument
+    add("--steps", type=int, default=5, metavar="N", help="number of steps to time (default: 5)")
+    text = "number of steps before those, not timed (default: 2)"
+    add("--warmup", type=int, default=2, metavar="N", help=text)
     text = "clips of a mini-batch at the full shape (default: TRAIN.BATCH_SIZE)"
     add("--batch-size", type=int, metavar="B", help=text)
     text = "measure the phases' own shapes only, not the smaller crops of the short cycle"
@@ -115,10 +118,15 @@ def read(options: argparse.Namespace) -> tuple[Config, Schedule]:
     batch = [] if options.batch_size is None else ["TRAIN.BATCH_SIZE", str(options.batch_size)]
     cfg, problems = read_config(options.cfg, [*options.overrides, *batch])
     compile_mode = "cuda_graphs" if "cuda_graphs" in options.ways else "off"
+    numbers = {
+        "--batch-size": options.batch_size,
+        "--steps": options.steps,
+        "--warmup": options.warmup,
+    }
     # Check now whether the files can be written, and not after an hour of measuring.
     found = [
-        *too_small({"--batch-size": options.batch_size}),
-        *timing_problems(options),
+        *too_small(numbers),
+        *without_folder({"--output": options.output}),
         *problems,
         *device_problems(cfg.DEVICE, torch.cuda.device_count(), compile_mode),
     ]
