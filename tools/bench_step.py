@@ -58,7 +58,7 @@ from operators import OperatorTime, operator_times
 from peak import measure_peak
 from plain_step import COMPILED, ONE_GROUP, OURS, WAYS, build_ways
 from roofline import roofline_of
-from step_times import StepTimes, step_report, times_json
+from step_times import step_report, times_json
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -86,14 +86,14 @@ def main(arguments: list[str]) -> int:
     try:
         cfg, schedule = read(options)
         shapes = chosen_shapes(schedule, options)
-        times = bench(cfg, schedule, shapes, options)
+        timed = bench(cfg, schedule, shapes, options)
     except (TrainingError, RuntimeError) as error:
         say(f"a step failed: {error}")
         return 1
     environment, device = describe(), device_of(cfg.DEVICE)
     precision = resolve_precision(cfg.TRAIN.PRECISION, device).name
     found = {
-        **times_json(times),
+        **timed,
         "row": experiment_name(options.cfg),
         "model": network_title(cfg.MODEL.MODEL_NAME, cfg.RESNET.DEPTH),
         "batch_size": cfg.TRAIN.BATCH_SIZE,
@@ -109,7 +109,7 @@ def main(arguments: list[str]) -> int:
         name = environment["gpu"] if device.type == "cuda" else environment["cpu"]
         threads, torch_version = environment["threads"], environment["torch"]
         machine = f"{name}, {threads} threads, {precision}, torch {torch_version}"
-        print(f"{step_report(times)}\n{machine}")
+        print(f"{step_report(timed)}\n{machine}")
     return 0
 
 
@@ -150,8 +150,8 @@ def chosen_shapes(schedule: Schedule, options: argparse.Namespace) -> tuple[Step
 
 def bench(
     cfg: Config, schedule: Schedule, shapes: tuple[StepShape, ...], options: argparse.Namespace
-) -> StepTimes:
-    """Measure every way at the shapes."""
+) -> dict[str, Any]:
+    """Measure every way at the shapes, and return the numbers for JSON."""
     torch.set_num_threads(cfg.TRAIN.NUM_THREADS or torch.get_num_threads())
     device = device_of(cfg.DEVICE)
     # Clocks and temperatures change during a long measurement, so the peak is measured before and after it.
@@ -169,7 +169,7 @@ def bench(
     peak = peak.best_of(measure_peak(device, dtype))
     base = tuple(shape for shape in base_shapes(schedule) if shape in shapes)
     found = {"peak": peak, "rooflines": rooflines, "operators": operators}
-    return StepTimes(timed, base=base, **found, **costs_of(cfg, shapes))
+    return times_json(timed, base=base, **found, **costs_of(cfg, shapes))
 
 
 def list_operators(
@@ -185,7 +185,7 @@ def list_operators(
 
 
 def costs_of(cfg: Config, shapes: tuple[StepShape, ...]) -> dict[str, Any]:
-    """Count FLOPs and bytes of a step at each shape, and the bytes held between steps, as fields of StepTimes."""
+    """Count FLOPs and bytes of a step at each shape, and the bytes held between steps, for times_json."""
     model = build_model(cfg)
     macs = count_macs(model, [(shape.frames, shape.crop) for shape in shapes])
     per_mac = FLOPS_PER_MAC * TRAINING_PER_FORWARD
