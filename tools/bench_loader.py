@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -66,69 +65,29 @@ Seconds = Mapping[Kind, Sequence[float]]
 """Seconds per clip of each kind: a number for each repeat, which is the mean over the videos."""
 
 
-@dataclass(frozen=True)
-class LoadingCosts:
-    """The cost of the phases of a schedule in each way to load. The first way is the reference.
-
-    A method that returns one number for all repeats computes it from the medians over the repeats.
-    """
-
-    loads: tuple[PhaseLoad, ...]
-    ways: Mapping[str, Seconds]
-
-    def medians(self, way: str) -> dict[Kind, float]:
-        """Return for each kind of clip the median over the repeats."""
-        return {kind: median(values) for kind, values in self.ways[way].items()}
-
-    def ms_per_clip(self, way: str) -> list[float]:
-        """Return the milliseconds of one core in each repeat, as a mean over all clips of the schedule."""
-        kinds = self.ways[way].keys()
-        repeats = zip(*self.ways[way].values(), strict=True)
-        num_clips = sum(load.num_steps * load.clips_per_step for load in self.loads)
-        return [
-            1000 * self.core_seconds(dict(zip(kinds, seconds, strict=True))) / num_clips
-            for seconds in repeats
-        ]
-
-    def times_less(self, way: str) -> list[float]:
-        """Divide the cost of a clip in the first way by its cost in ``way``, for each repeat."""
-        first = next(iter(self.ways))
-        pairs = zip(self.ms_per_clip(first), self.ms_per_clip(way), strict=True)
-        return [other / own for other, own in pairs]
-
-    def per_step(self, way: str) -> list[float]:
-        """Return the core seconds of a step of each phase."""
-        seconds = self.medians(way)
-        return [load.core_seconds_per_step(seconds) for load in self.loads]
-
-    def core_seconds(self, seconds: Mapping[Kind, float]) -> float:
-        return sum(load.num_steps * load.core_seconds_per_step(seconds) for load in self.loads)
-
-
 def table(
-    costs: LoadingCosts,
+    found: Mapping[str, Any],
     title: str,
-    columns: Mapping[str, Callable[[PhaseLoad], str]],
-    cell: Callable[[PhaseLoad, float], str],
+    columns: Mapping[str, Callable[[Mapping[str, Any]], str]],
+    cell: Callable[[Mapping[str, Any], float], str],
 ) -> str:
     """Write ``title``, and a line per phase: its shapes, ``columns``, and a cell for each way to load.
 
     ``cell`` writes the text of a cell from the phase and the core seconds of its steps.
     """
-    rows = [("frames", "crops", *columns, *costs.ways)]
-    steps = [costs.per_step(way) for way in costs.ways]
-    for load, *seconds in zip(costs.loads, *steps, strict=True):
-        crops = " ".join(str(shape.crop) for shape in load.cycle.shapes)
-        own = [write(load) for write in columns.values()]
-        cells = [cell(load, value) for value in seconds]
-        rows.append((str(load.cycle.base.frames), crops, *own, *cells))
+    rows = [("frames", "crops", *columns, *found["ways"])]
+    steps = [costs["core_seconds_per_step"] for costs in found["ways"].values()]
+    for phase, *seconds in zip(found["phases"], *steps, strict=True):
+        own = [write(phase) for write in columns.values()]
+        cells = [cell(phase, value) for value in seconds]
+        rows.append((str(phase["frames"]), " ".join(map(str, phase["crops"])), *own, *cells))
     return f"{title}\n{aligned(rows)}"
 
 
-def stride_text(load: PhaseLoad) -> str:
-    if load.stride_range is None:
+def stride_text(phase: Mapping[str, Any]) -> str:
+    if phase["stride_range"] is None:
         return "segments"
-    return "–".join(map(str, dict.fromkeys(load.stride_range)))
+    return "–".join(map(str, dict.fromkeys(phase["stride_range"])))
 
 
 def way_table(found: Mapping[str, Any]) -> str:
@@ -193,9 +152,8 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
         made = make_bench_videos(options.make_videos, progress=True)
     cfg, problems = read_config(options.cfg, [*options.overrides, *made])
     raise_problems(problems)
-    costs = bench(cfg, options)
     found = {
-        **costs_json(costs),
+        **bench(cfg, options),
         "row": str(options.cfg),
         "overrides": options.overrides,
         "made_videos": bool(made),
@@ -204,11 +162,11 @@ def run(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     }
     if options.output:
         write_json(options.output, found)
-    return found, report(costs, found, options.steps_per_second)
+    return found, report(found, options.steps_per_second)
 
 
-def bench(cfg: Config, options: argparse.Namespace) -> LoadingCosts:
-    """Measure every way on the videos of the row."""
+def bench(cfg: Config, options: argparse.Namespace) -> dict[str, Any]:
+    """Measure every way on the videos of the row, and return the costs for JSON."""
     videos = build_list(cfg, "TRAIN_LIST")
     raise_problems(videos.problems)
     if not videos.records:
@@ -237,33 +195,51 @@ def bench(cfg: Config, options: argparse.Namespace) -> LoadingCosts:
             options.repeats,
             progress=True,
         )
-    return LoadingCosts(loads, timings)
+    return costs_json(loads, timings)
 
 
-def report(costs: LoadingCosts, found: Mapping[str, Any], rate: float | None) -> str:
-    """Write all tables. ``rate``: --steps-per-second."""
+def report(found: Mapping[str, Any], rate: float | None) -> str:
+    """Write all tables of ``costs_json``. ``rate``: --steps-per-second."""
     columns = {
         "stride": stride_text,
-        "steps": lambda load: str(load.num_steps),
-        "clips/step": lambda load: f"{load.clips_per_step:.1f}",
+        "steps": lambda phase: str(phase["steps"]),
+        "clips/step": lambda phase: f"{phase['clips_per_step']:.1f}",
     }
     parts = [
         table(
-            costs, "ms per clip", columns, lambda load, s: f"{1000 * s / load.clips_per_step:.2f}"
+            *(found, "ms per clip", columns),
+            lambda phase, seconds: f"{1000 * seconds / phase['clips_per_step']:.2f}",
         ),
-        table(costs, "core s per step", columns, lambda _, seconds: f"{seconds:.2f}"),
+        table(found, "core s per step", columns, lambda _, seconds: f"{seconds:.2f}"),
         "all clips of the schedule: median (least–most); how many times cheaper than the first way\n"
         + way_table(found),
     ]
     if rate is not None:
-        rates = {"clips/s": lambda load: f"{rate * load.clips_per_step:.0f}"}
+        rates = {"clips/s": lambda phase: f"{rate * phase['clips_per_step']:.0f}"}
         title = f"cores that {rate:g} steps per second need"
-        parts.append(table(costs, title, rates, lambda _, seconds: f"{rate * seconds:.1f}"))
+        parts.append(table(found, title, rates, lambda _, seconds: f"{rate * seconds:.1f}"))
     return "\n\n".join(parts)
 
 
-def costs_json(costs: LoadingCosts) -> dict[str, Any]:
-    """Return every cost of loading for JSON."""
+def costs_json(loads: Sequence[PhaseLoad], ways: Mapping[str, Seconds]) -> dict[str, Any]:
+    """Return the cost of the phases of a schedule in each way to load, for JSON. The first way is the reference.
+
+    A list has a number for each repeat, or for each phase. All others follow from the medians over the repeats.
+    """
+
+    def core_seconds(seconds: Mapping[Kind, float]) -> float:
+        return sum(load.num_steps * load.core_seconds_per_step(seconds) for load in loads)
+
+    num_clips = sum(load.num_steps * load.clips_per_step for load in loads)
+    # Of one core in each repeat, as a mean over all clips of the schedule.
+    ms_per_clip = {
+        way: [
+            1000 * core_seconds(dict(zip(by_kind, repeat, strict=True))) / num_clips
+            for repeat in zip(*by_kind.values(), strict=True)
+        ]
+        for way, by_kind in ways.items()
+    }
+    first = next(iter(ms_per_clip.values()))
     phases = [
         {
             "frames": load.cycle.base.frames,
@@ -272,27 +248,28 @@ def costs_json(costs: LoadingCosts) -> dict[str, Any]:
             "steps": load.num_steps,
             "clips_per_step": load.clips_per_step,
         }
-        for load in costs.loads
+        for load in loads
     ]
-    ways = {}
-    for way, seconds in costs.ways.items():
-        per_step = costs.per_step(way)
+    found = {}
+    for way, by_kind in ways.items():
+        medians = {kind: median(values) for kind, values in by_kind.items()}
+        per_step = [load.core_seconds_per_step(medians) for load in loads]
         kinds = [
             {
                 **dict(zip(("frames", "crop", "stride_range"), kind, strict=True)),
-                "ms_per_clip": [1000 * value for value in seconds[kind]],
+                "ms_per_clip": [1000 * value for value in by_kind[kind]],
             }
-            for kind in kinds_of(costs.loads)
+            for kind in kinds_of(loads)
         ]
-        ways[way] = {
-            "ms_per_clip": costs.ms_per_clip(way),
-            "times_less": costs.times_less(way),
+        found[way] = {
+            "ms_per_clip": ms_per_clip[way],
+            "times_less": [other / own for other, own in zip(first, ms_per_clip[way], strict=True)],
             "core_seconds_per_step": per_step,
             "dearest_to_cheapest_step": max(per_step) / min(per_step),
-            "core_hours": costs.core_seconds(costs.medians(way)) / 3600,
+            "core_hours": core_seconds(medians) / 3600,
             "kinds": kinds,
         }
-    return {"phases": phases, "ways": ways}
+    return {"phases": phases, "ways": found}
 
 
 if __name__ == "__main__":
