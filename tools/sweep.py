@@ -15,6 +15,7 @@ Exit codes: 0, or 2 for bad input (one message). Runs on this machine give the w
 from __future__ import annotations
 
 import argparse
+import itertools
 import shlex
 import sys
 from collections.abc import Sequence
@@ -24,8 +25,9 @@ from pathlib import Path
 import simplejson
 
 from mgexp.config.load import experiment_name
-from mgexp.config.study import STUDY_YAML
-from mgexp.errors import InputError, collected
+from mgexp.config.study import MAX_SEEDS, STUDY_YAML
+from mgexp.config.values import MAX_INT, from_text
+from mgexp.errors import InputError, collected, raise_problems
 from mgexp.launch.resources import Resources, add_resource_arguments, local_problems, read_resources
 from mgexp.launch.run import with_cpus
 from mgexp.launch.sweep import (
@@ -36,8 +38,6 @@ from mgexp.launch.sweep import (
     cancel,
     check_sweep,
     freeze,
-    read_grid,
-    read_seeds,
     run_on_this_machine,
     submit_array,
 )
@@ -46,6 +46,8 @@ from mgexp.options import ToolParser, add_import_option, local_folder, run_tool,
 from mgexp.run.folder import SweepDir, default_sweep_dir
 from mgexp.text import aligned, counted
 from mgexp.train.result import Outcome
+
+BRACKETS = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -213,6 +215,50 @@ def read(options: argparse.Namespace) -> tuple[Sweep, Resources, list[str]]:
             each = [with_cpus(sweep.options(run), resources) for run in sweep.runs]
             resources = max(each, key=lambda one: one.cpus_per_task)
     return sweep, resources, problems
+
+
+def read_grid(texts: Sequence[str]) -> tuple[Point, ...]:
+    """Read texts such as KEY=V1,V2, and return every combination of their values. Raises InputError."""
+    problems, axes, seen = [], [], set()
+    for text in texts:
+        key, equals, rest = text.partition("=")
+        values = [value.strip() for value in _split(rest)]
+        if not equals or not key or not all(values):
+            problems.append(f"--grid {text!r}: it takes KEY=VALUE,VALUE")
+        elif key in seen:
+            problems.append(f"--grid {text}: {key} appears twice")
+        elif len({repr(from_text(value)) for value in values}) < len(values):
+            problems.append(f"--grid {text}: a value appears twice")
+        seen.add(key)
+        axes.append([(key, value) for value in values])
+    raise_problems(problems)
+    return tuple(itertools.product(*axes))
+
+
+def _split(text: str) -> list[str]:
+    """Split a text at its commas, but not inside brackets: [0,3],[0,4] has two parts."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += BRACKETS.get(character, 0)
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
+
+
+def read_seeds(text: str) -> tuple[int, ...]:
+    """Read seeds. "3" stands for 0, 1 and 2, and "3,5" for 3 and 5. Raises InputError for other texts."""
+    try:
+        numbers = [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        numbers = []
+    seeds = numbers if "," in text else [*range(min(sum(numbers), MAX_SEEDS + 1))]
+    has_all = 1 <= len(seeds) <= MAX_SEEDS and len(set(seeds)) == len(seeds)
+    if not has_all or min(seeds) < 0 or max(seeds) > MAX_INT:
+        forms = f"a number of seeds, or the seeds, such as 0,5; at most {MAX_SEEDS:,}"
+        raise InputError([f"--seeds {text}: it takes {forms}"])
+    return tuple(seeds)
 
 
 def preview(sweep: Sweep, as_json: bool) -> int:

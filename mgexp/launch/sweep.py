@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import os
 import shutil
 import signal
@@ -17,8 +16,6 @@ from pathlib import Path
 
 from mgexp.config.check import differing_keys
 from mgexp.config.load import file_values, flatten, fold_of, to_yaml
-from mgexp.config.study import MAX_SEEDS
-from mgexp.config.values import MAX_INT, from_text
 from mgexp.errors import InputError, raise_problems
 from mgexp.launch.resources import Resources
 from mgexp.launch.run import RunOptions, check_submission, freeze_code
@@ -33,7 +30,6 @@ from mgexp.train.result import Outcome
 EVERYWHERE = "all"
 """The name of the only point of a sweep without a grid."""
 REMEDY = "choose another --output; in a study, wait until no run is queued or running"
-BRACKETS = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
 
 Point = tuple[tuple[str, str], ...]
 """One choice of values: a (key, value as text) pair for each key of the grid."""
@@ -59,50 +55,6 @@ class SweepRun:
     def name(self) -> str:
         """Return the path of the run's folder: <point>/<experiment>/seed<N>."""
         return f"{self.point_name}/{self.experiment}/seed{self.seed}"
-
-
-def read_grid(texts: Sequence[str]) -> tuple[Point, ...]:
-    """Read texts such as KEY=V1,V2, and return every combination of their values. Raises InputError."""
-    problems, axes, seen = [], [], set()
-    for text in texts:
-        key, equals, rest = text.partition("=")
-        values = [value.strip() for value in _split(rest)]
-        if not equals or not key or not all(values):
-            problems.append(f"--grid {text!r}: it takes KEY=VALUE,VALUE")
-        elif key in seen:
-            problems.append(f"--grid {text}: {key} appears twice")
-        elif len({repr(from_text(value)) for value in values}) < len(values):
-            problems.append(f"--grid {text}: a value appears twice")
-        seen.add(key)
-        axes.append([(key, value) for value in values])
-    raise_problems(problems)
-    return tuple(itertools.product(*axes))
-
-
-def _split(text: str) -> list[str]:
-    """Split a text at its commas, but not inside brackets: [0,3],[0,4] has two parts."""
-    parts, depth = [""], 0
-    for character in text:
-        depth += BRACKETS.get(character, 0)
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return parts
-
-
-def read_seeds(text: str) -> tuple[int, ...]:
-    """Read seeds. "3" stands for 0, 1 and 2, and "3,5" for 3 and 5. Raises InputError for other texts."""
-    try:
-        numbers = [int(part) for part in text.split(",") if part.strip()]
-    except ValueError:
-        numbers = []
-    seeds = numbers if "," in text else [*range(min(sum(numbers), MAX_SEEDS + 1))]
-    has_all = 1 <= len(seeds) <= MAX_SEEDS and len(set(seeds)) == len(seeds)
-    if not has_all or min(seeds) < 0 or max(seeds) > MAX_INT:
-        forms = f"a number of seeds, or the seeds, such as 0,5; at most {MAX_SEEDS:,}"
-        raise InputError([f"--seeds {text}: it takes {forms}"])
-    return tuple(seeds)
 
 
 @dataclass(frozen=True)

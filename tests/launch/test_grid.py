@@ -1,13 +1,16 @@
 """Grids and seeds of a sweep."""
 
 import pytest
+from tiny import load_tool
 
 from mgexp.errors import InputError
-from mgexp.launch.sweep import SweepRun, read_grid, read_seeds
+from mgexp.launch.sweep import SweepRun
+
+TOOL = load_tool("sweep")
 
 
 def test_every_combination_is_a_point():
-    found = read_grid(["SOLVER.BASE_LR=0.05, 0.1", "SOLVER.STEPS=[0,3],[0,4]"])
+    found = TOOL.read_grid(["SOLVER.BASE_LR=0.05, 0.1", "SOLVER.STEPS=[0,3],[0,4]"])
     assert found == (
         (("SOLVER.BASE_LR", "0.05"), ("SOLVER.STEPS", "[0,3]")),
         (("SOLVER.BASE_LR", "0.05"), ("SOLVER.STEPS", "[0,4]")),
@@ -18,7 +21,7 @@ def test_every_combination_is_a_point():
 
 def test_a_point_is_named_by_its_values():
     """Without a grid there is one."""
-    assert read_grid([]) == ((),)
+    assert TOOL.read_grid([]) == ((),)
     assert SweepRun("main/x", (), 2).name == "all/main/x/seed2"
     point = (("SOLVER.BASE_LR", "0.05"), ("SOLVER.MAX_EPOCH", "4"))
     assert SweepRun("x", point, 0).name == "SOLVER.BASE_LR=0.05,SOLVER.MAX_EPOCH=4/x/seed0"
@@ -42,7 +45,7 @@ def test_long_points_have_short_names():
 def test_all_problems_of_a_grid_are_told():
     """Values that are equal numbers appear twice."""
     with pytest.raises(InputError) as raised:
-        read_grid(["SOLVER.BASE_LR", "A=1,,2", "B=1", "B=2", "C=0.1,0.10"])
+        TOOL.read_grid(["SOLVER.BASE_LR", "A=1,,2", "B=1", "B=2", "C=0.1,0.10"])
     for name, text in zip(("SOLVER", "A", "B", "C"), raised.value.problems, strict=True):
         assert name in text
 
@@ -51,7 +54,7 @@ def test_all_problems_of_a_grid_are_told():
     ("text", "seeds"), [("3", (0, 1, 2)), ("1", (0,)), ("0,5", (0, 5)), ("4,", (4,))]
 )
 def test_seeds(text, seeds):
-    assert read_seeds(text) == seeds
+    assert TOOL.read_seeds(text) == seeds
 
 
 @pytest.mark.parametrize(
@@ -59,4 +62,4 @@ def test_seeds(text, seeds):
 )
 def test_no_seeds(text):
     with pytest.raises(InputError, match="--seeds"):
-        read_seeds(text)
+        TOOL.read_seeds(text)
