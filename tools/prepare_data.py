@@ -32,6 +32,8 @@ import argparse
 import math
 import shutil
 import sys
+import tempfile
+import time
 from collections.abc import Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -43,21 +45,16 @@ from mgexp.errors import InputError, listed, raise_problems
 from mgexp.options import ToolParser, add_import_option, local_folder, run_tool, say, too_small
 from mgexp.plan.doctor import nearest_existing
 from mgexp.run.environment import num_cores
-from mgexp.text import counted, escaped
+from mgexp.text import counted, duration, escaped
 from mgexp.train.setup import build_sizes
-from mgexp.video.paths import Root
+from mgexp.video.paths import Root, evenly_spaced
 from mgexp.video.processes import CANNOT_START
-from mgexp.video.store import StoreDir
+from mgexp.video.store import StoreDir, StoredVideo, stamp_of
 from mgexp.video.store_encode import DEFAULT_QUANTIZER
-from mgexp.video.store_fill import (
-    LIMIT_SECONDS,
-    Filled,
-    Order,
-    disk_table,
-    fill_store,
-    sample_store,
-)
+from mgexp.video.store_fill import LIMIT_SECONDS, Filled, Order, copy_video, fill_store
 
+NUM_SAMPLED = 8
+"""Number of videos in a sample. Assumption: enough for a mean, and few enough to encode in a minute."""
 LEVEL_SHARES = (1.0, 0.7, 0.5)
 """Short sides of a clip store relative to its largest, as 320, 224 and 160 for Kinetics: each is the full crop or
 half of the sides above it. Assumption."""
@@ -156,14 +153,68 @@ def summary(store: Path, filled: Filled) -> str:
 
 def plan(options: argparse.Namespace, names: Sequence[str], order: Order) -> str:
     """Return the table of --plan for the videos ``names``, and what could not be copied."""
-    sample = sample_store(order, names)
+    videos, encode_seconds = sample_store(order, names)
     free_bytes = shutil.disk_usage(nearest_existing(options.store)).free
-    table = disk_table(order, names, sample, options.processes, free_bytes)
-    failed = [f"{video.path} ({video.failure})" for video in sample.videos if video.failure]
+    how = (options.processes, free_bytes)
+    table = disk_table(order, names, videos, encode_seconds, *how)
+    failed = [f"{video.path} ({video.failure})" for video in videos if video.failure]
     if not failed:
         return table
-    num = f"{len(failed)} of {len(sample.videos)}"
+    num = f"{len(failed)} of {len(videos)}"
     return f"{table}\n{num} sampled videos cannot be copied: {listed(failed)}"
+
+
+def sample_store(order: Order, paths: Sequence[str]) -> tuple[Sequence[StoredVideo], float]:
+    """Copy evenly spaced videos into a temporary folder. Return them, and the seconds of one process.
+
+    Raises InputError if none can be copied.
+    """
+    with tempfile.TemporaryDirectory(prefix="store_plan_") as folder:
+        store, chosen = StoreDir(Path(folder)), evenly_spaced(paths, NUM_SAMPLED)
+        start = time.perf_counter()
+        videos = tuple(copy_video(store, order, (path, order.levels)) for path in chosen)
+        encode_seconds = time.perf_counter() - start
+    if all(video.failure for video in videos):
+        reasons = [f"{video.path}: {video.failure}" for video in videos]
+        raise InputError(["none of the sample can be copied, so there is no plan", *reasons])
+    return videos, encode_seconds
+
+
+def disk_table(
+    order: Order,
+    paths: Sequence[str],
+    videos: Sequence[StoredVideo],
+    encode_seconds: float,
+    num_processes: int,
+    free_bytes: int,
+) -> str:
+    """Estimate the bytes of each level and the time to encode all videos, in proportion to their bytes.
+
+    ``videos`` is a sample that one process copied in ``encode_seconds``. Say if the store does not fit into
+    ``free_bytes``. Raises OSError if a video vanishes meanwhile.
+    """
+    copied = [video for video in videos if not video.failure]
+    source_bytes = sum(stamp_of(str(order.root / path)).size_bytes for path in paths)
+    share = source_bytes / sum(video.stamp.size_bytes for video in copied)
+    level_bytes = {}
+    for level in sorted(set(order.levels), reverse=True):
+        copies = [video.levels[level] for video in copied if level in video.levels]
+        level_bytes[level] = round(sum(copy.size_bytes for copy in copies) * share)
+    total_bytes = sum(level_bytes.values())
+    rows = [
+        ("videos", source_bytes),
+        *((f"short side {level}", size) for level, size in level_bytes.items()),
+        ("store in all", total_bytes),
+    ]
+    seconds = encode_seconds * share / num_processes
+    lines = [
+        f"{len(paths)} videos, from a sample of {len(videos)}:",
+        *(f"  {name:<16} {size / 10**9:10.3f} GB" for name, size in rows),
+        f"  encoding takes about {duration(seconds)} with {num_processes} processes",
+    ]
+    if total_bytes > free_bytes:
+        lines.append(f"  it does not fit: {free_bytes / 10**9:.3f} GB are free there")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Fill a clip store with copies of videos, in many processes; estimate its size and its time from a sample.
+"""Fill a clip store with copies of videos, in many processes.
 
 A copy appears whole or not at all, and its line in the manifest appears after it. If the work is killed at any
 moment, the store still holds what its manifest says, and the next start continues with the rest.
@@ -6,8 +6,6 @@ moment, the store still holds what its manifest says, and the next start continu
 
 from __future__ import annotations
 
-import tempfile
-import time
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
@@ -27,8 +25,6 @@ from mgexp.run.files import (
     write_json,
 )
 from mgexp.run.log import progress_bar
-from mgexp.text import duration
-from mgexp.video.paths import evenly_spaced
 from mgexp.video.processes import map_in_processes, no_result
 from mgexp.video.reader import VideoError
 from mgexp.video.store import (
@@ -45,8 +41,6 @@ from mgexp.video.store_encode import CODEC, MAX_QUANTIZER, encode_video
 
 VERSION = 1
 """The version of the manifest's format."""
-NUM_SAMPLED = 8
-"""Number of videos in a sample. Assumption: enough for a mean, and few enough to encode in a minute."""
 LIMIT_SECONDS = 3600.0
 """Seconds for one video, since a decoder may hang. Assumption: the copies of a film take no longer."""
 NO_STAMP = Stamp(0, 0)
@@ -273,58 +267,3 @@ def _is_whole(store: StoreDir, path: str, level: int, copy: Copy) -> bool:
         return store.copy(level, path).stat().st_size == copy.size_bytes
     except OSError:
         return False
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Some videos that were copied for a plan, and the seconds in which one process encoded them."""
-
-    videos: tuple[StoredVideo, ...]
-    encode_seconds: float
-
-    @property
-    def copied(self) -> tuple[StoredVideo, ...]:
-        return tuple(video for video in self.videos if video.failure is None)
-
-
-def sample_store(order: Order, paths: Sequence[str]) -> Sample:
-    """Copy evenly spaced videos into a temporary folder. Raises InputError if none can be copied."""
-    with tempfile.TemporaryDirectory(prefix="store_plan_") as folder:
-        store, chosen = StoreDir(Path(folder)), evenly_spaced(paths, NUM_SAMPLED)
-        start = time.perf_counter()
-        videos = tuple(copy_video(store, order, (path, order.levels)) for path in chosen)
-        sample = Sample(videos, time.perf_counter() - start)
-    if not sample.copied:
-        reasons = [f"{video.path}: {video.failure}" for video in videos]
-        raise InputError(["none of the sample can be copied, so there is no plan", *reasons])
-    return sample
-
-
-def disk_table(
-    order: Order, paths: Sequence[str], sample: Sample, num_processes: int, free_bytes: int
-) -> str:
-    """Estimate the bytes of each level and the time to encode all videos, in proportion to their bytes.
-
-    Say if they do not fit into ``free_bytes``. Raises OSError if a video vanishes meanwhile.
-    """
-    source_bytes = sum(stamp_of(str(order.root / path)).size_bytes for path in paths)
-    share = source_bytes / sum(video.stamp.size_bytes for video in sample.copied)
-    level_bytes = {}
-    for level in sorted(set(order.levels), reverse=True):
-        copies = [video.levels[level] for video in sample.copied if level in video.levels]
-        level_bytes[level] = round(sum(copy.size_bytes for copy in copies) * share)
-    total_bytes = sum(level_bytes.values())
-    rows = [
-        ("videos", source_bytes),
-        *((f"short side {level}", size) for level, size in level_bytes.items()),
-        ("store in all", total_bytes),
-    ]
-    seconds = sample.encode_seconds * share / num_processes
-    lines = [
-        f"{len(paths)} videos, from a sample of {len(sample.videos)}:",
-        *(f"  {name:<16} {size / 10**9:10.3f} GB" for name, size in rows),
-        f"  encoding takes about {duration(seconds)} with {num_processes} processes",
-    ]
-    if total_bytes > free_bytes:
-        lines.append(f"  it does not fit: {free_bytes / 10**9:.3f} GB are free there")
-    return "\n".join(lines)

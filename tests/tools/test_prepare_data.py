@@ -1,5 +1,6 @@
 """prepare_data.py: what it makes, what its plan says, its exit codes."""
 
+import os
 import re
 
 import pytest
@@ -7,14 +8,15 @@ from tiny import NUM_TRAIN, NUM_VAL, data_keys, load_tool, tiny_config, write_co
 
 from mgexp.data.lists import build_list
 from mgexp.data.loader import build_opener, store_problems
-from mgexp.video.store import StoreDir
-from mgexp.video.store_fill import Filled
+from mgexp.video.store import Copy, Stamp, StoreDir, StoredVideo
+from mgexp.video.store_fill import Filled, Order
 
 HERE = ("--processes", "1", "--time-limit", "0")
 """Encode in this process, which starts no other."""
 
 
-prepare = load_tool("prepare_data").main
+TOOL = load_tool("prepare_data")
+prepare = TOOL.main
 
 
 def arguments(data, store, *others):
@@ -49,6 +51,28 @@ def test_the_plan_is_near_what_the_store_then_takes(tiny_data, tmp_path, capsys)
         real = sum(path.stat().st_size for path in (tmp_path / "store" / str(level)).iterdir())
         planned = float(re.search(rf"short side {level} +([\d.]+) GB", plan)[1]) * 1e9
         assert planned == pytest.approx(real, rel=0.2, abs=2e6)  # printed to a megabyte
+
+
+def test_the_table_of_a_plan_has_every_figure_and_says_what_does_not_fit(tmp_path):
+    """Ten videos of 0.5 GB each, the first two of them sampled: each a fifth of all the bytes."""
+    names = [f"{number}.mp4" for number in range(10)]
+    for name in names:
+        (tmp_path / name).touch()
+        os.truncate(tmp_path / name, 5 * 10**8)
+    levels = {320: Copy(256, 340, 3 * 10**8), 160: Copy(160, 212, 10**8)}
+    stamp = Stamp(5 * 10**8, 0)
+    videos = tuple(StoredVideo(name, stamp, 300, 10.0, 256, 340, levels) for name in names[:2])
+    plan = (Order(tmp_path, (160, 320), 2), names, videos, 240.0, 2)
+    lines = TOOL.disk_table(*plan, free_bytes=10**12).splitlines()
+    figures = [line.rsplit(None, 2)[:2] for line in lines[1:5]]
+    assert figures == [
+        ["  videos", "5.000"],
+        ["  short side 320", "3.000"],
+        ["  short side 160", "1.000"],
+        ["  store in all", "4.000"],
+    ]
+    assert lines[5].endswith("encoding takes about 10 min 00 s with 2 processes")
+    assert "it does not fit: 3.900 GB are free" in TOOL.disk_table(*plan, free_bytes=39 * 10**8)
 
 
 def test_a_store_of_other_videos_is_a_problem(data, tmp_path):

@@ -1,4 +1,4 @@
-"""Filling a store: what is done, kept, done again, refused, and what a kill or a full disk leaves; its plan."""
+"""Filling a store: what is done, kept, done again, refused, and what a kill or a full disk leaves."""
 
 import errno
 import os
@@ -16,8 +16,8 @@ from stores import NotedOpener, order, store_in, write_smooth
 
 from mgexp.errors import InputError
 from mgexp.video import store_encode, store_fill
-from mgexp.video.store import Copy, Stamp, StoredVideo, StoreIndex, stamp_of
-from mgexp.video.store_fill import Order, Sample, disk_table, fill_store
+from mgexp.video.store import StoreIndex, stamp_of
+from mgexp.video.store_fill import Order, fill_store
 
 NAMES = [f"{number}.mp4" for number in range(5)]
 FILL = """
@@ -287,25 +287,3 @@ def test_a_store_that_is_being_filled_is_refused(videos, tmp_path):
     finally:
         holder.kill()
         holder.wait()
-
-
-def test_the_table_of_a_plan_has_every_figure_and_says_what_does_not_fit(tmp_path):
-    """Ten videos of 0.5 GB each, the first two of them sampled: each a fifth of all the bytes."""
-    names = [f"{number}.mp4" for number in range(10)]
-    for name in names:
-        (tmp_path / name).touch()
-        os.truncate(tmp_path / name, 5 * 10**8)
-    levels = {320: Copy(256, 340, 3 * 10**8), 160: Copy(160, 212, 10**8)}
-    stamp = Stamp(5 * 10**8, 0)
-    videos = tuple(StoredVideo(name, stamp, 300, 10.0, 256, 340, levels) for name in names[:2])
-    plan = (order(tmp_path, 160, 320), names, Sample(videos, encode_seconds=240.0), 2)
-    lines = disk_table(*plan, free_bytes=10**12).splitlines()
-    figures = [line.rsplit(None, 2)[:2] for line in lines[1:5]]
-    assert figures == [
-        ["  videos", "5.000"],
-        ["  short side 320", "3.000"],
-        ["  short side 160", "1.000"],
-        ["  store in all", "4.000"],
-    ]
-    assert lines[5].endswith("encoding takes about 10 min 00 s with 2 processes")
-    assert "it does not fit: 3.900 GB are free" in disk_table(*plan, free_bytes=39 * 10**8)
