@@ -1,9 +1,8 @@
-"""List the configuration keys for people: as text for a terminal, and as the page docs/keys.md."""
+"""List the configuration keys for people, as text for a terminal."""
 
 from __future__ import annotations
 
 import re
-import sys
 import textwrap
 from collections.abc import Iterator
 
@@ -16,18 +15,6 @@ TOP = "top level"
 PLAIN_TYPES = {bool: "True or False", int: "a whole number", float: "a number"}
 INDENT = " " * 4
 
-PAGE_START = """\
-# All configuration keys
-
-```bash
-python tools/run_net.py --list-keys SOLVER       # prints the keys of one section; without SOLVER, of all
-python tools/run_net.py --cfg experiments/quickstart/long.yaml SOLVER.BASE_LR 0.05    # sets a key, as the YAML may
-```
-
-The source of a key is *PySlowFast* if the key has its name and meaning from there. The source of other keys is
-*mgexp*. `python -m mgexp.config.key_list > docs/keys.md` writes this page.
-"""
-
 
 def listed_keys(section: str = "") -> str:
     """List the keys of ``section``, or of all sections, as text for a terminal of 100 columns.
@@ -36,21 +23,11 @@ def listed_keys(section: str = "") -> str:
     """
     return "\n\n".join(
         "\n".join([f"{title}: {about}", *(_lines(key) for key in keys)])
-        for title, about, keys in _sections(section)
+        for title, about, keys in sections(section)
     )
 
 
-def keys_page() -> str:
-    """Write docs/keys.md: a table for each section."""
-    parts = [PAGE_START]
-    for title, about, keys in _sections():
-        rows = [_row(key) for key in keys]
-        head = "| Key | Default | Values | Meaning | Source |\n|---|---|---|---|---|"
-        parts.append("\n".join([f"## {title}\n", f"{about}\n", head, *rows, ""]))
-    return "\n".join(parts)
-
-
-def _sections(only: str = "") -> Iterator[tuple[str, str, list[Key]]]:
+def sections(only: str = "") -> Iterator[tuple[str, str, list[Key]]]:
     """Yield (name, what it is about, keys) of each section, in the order of ``Config``."""
     tree = default_config()
     names = list(dict.fromkeys(key.name.rpartition(".")[0] for key in BY_NAME.values()))
@@ -66,36 +43,27 @@ def _sections(only: str = "") -> Iterator[tuple[str, str, list[Key]]]:
 
 def _lines(key: Key) -> str:
     """Write one key for a terminal: name and default, then what it does, then values and source."""
-    second = f"{_values(key)}; {key.source}"
+    second = f"{values_text(key)}; {key.source}"
     wrapped = [
         line
         for text in (f"{key.meaning}.", f"[{second}]")
         for line in textwrap.wrap(text, 100, initial_indent=INDENT, subsequent_indent=INDENT)
     ]
-    return "\n".join([f"  {key.name} = {_default(key)}", *wrapped])
+    return "\n".join([f"  {key.name} = {default_text(key)}", *wrapped])
 
 
-def _row(key: Key) -> str:
-    cells = (f"`{key.name}`", f"`{_default(key)}`", _values(key), key.meaning, key.source)
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
-
-
-def _default(key: Key) -> str:
+def default_text(key: Key) -> str:
     if key.default == "":
         return "''"
     # √½ has 16 digits, which nobody reads.
     return re.sub(r"\d+\.\d{5,}", lambda m: f"{float(m[0]):.4g}", str(as_lists(key.default)))
 
 
-def _values(key: Key) -> str:
+def values_text(key: Key) -> str:
     """Write which values the key takes: its legal values, or else its type."""
     if key.legal is not ANY:
         kind = "whole numbers, " if key.type is int else ""
         return kind + key.legal.words
     if key.type in PLAIN_TYPES:
         return PLAIN_TYPES[key.type]
-    return "text" if is_text(key.type) else f"like {_default(key)}"
-
-
-if __name__ == "__main__":
-    sys.stdout.write(keys_page())
+    return "text" if is_text(key.type) else f"like {default_text(key)}"

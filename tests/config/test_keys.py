@@ -3,9 +3,10 @@
 import ast
 
 import pytest
+from keys_page import keys_page
 from tiny import ROOT
 
-from mgexp.config.key_list import keys_page, listed_keys
+from mgexp.config.key_list import listed_keys
 from mgexp.config.keys import BY_NAME, KEYS, default_config
 from mgexp.errors import InputError
 
@@ -74,4 +75,4 @@ def test_a_section_that_does_not_exist_is_refused_with_those_that_do():
 
 def test_the_page_is_current():
     page = (ROOT / "docs" / "keys.md").read_text(encoding="utf-8")
-    assert page == keys_page(), "run: python -m mgexp.config.key_list > docs/keys.md"
+    assert page == keys_page(), "run: python tests/config/keys_page.py > docs/keys.md"
