@@ -6,7 +6,7 @@ import math
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -46,9 +46,6 @@ LOST_SECONDS = 1.0
 headers are less wrong."""
 MEAN_SIDE, MEAN_EVERY = 8, 10
 """The mean frame is the grey mean of every tenth frame, in 8 × 8 pixels."""
-ALIKE = 0.995
-"""Mean frames are nearly the same if their correlation is higher: in 2,554 of 5,344 pairs of one scene and 32 of
-61,086 other pairs of the drones clips, and in none of 9,045 pairs of coloured shapes on drawn backgrounds."""
 
 
 @dataclass(frozen=True)
@@ -261,22 +258,6 @@ def _small_grey(frame: Any) -> list[Any]:
 
 def _mean_frame(greys: list[Any]) -> str:
     return np.mean(greys, axis=0).round().astype(np.uint8).tobytes().hex() if greys else ""
-
-
-def alike_places(checks: Sequence[VideoCheck], others: Sequence[VideoCheck]) -> Iterator[list[int]]:
-    """Yield for each check the places of the others whose mean frame is nearly the same."""
-    of_others = _centred(others)
-    for frame in _centred(checks):
-        yield np.flatnonzero(of_others @ frame > ALIKE).tolist()
-
-
-def _centred(checks: Sequence[VideoCheck]) -> Any:
-    """Return mean frames (videos, pixels) whose products are correlations; 0 if unknown or blank."""
-    unknown = "00" * MEAN_SIDE**2
-    digits = "".join(check.mean_frame or unknown for check in checks)
-    frames = np.frombuffer(bytes.fromhex(digits), np.uint8).reshape(len(checks), -1)
-    centred = frames - frames.mean(axis=1, keepdims=True)
-    return centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-6)
 
 
 def _decode_rest(container: Any, stream: Any, seen: _Seen, enough_ticks: float = math.inf) -> bool:
