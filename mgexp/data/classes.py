@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mgexp.errors import InputError, listed, raise_problems
-from mgexp.run.files import is_file, is_there
+from mgexp.run.files import is_file, is_there, understanding
 from mgexp.text import counted, shown
 
 NUMBERED = re.compile(r"([0-9]{1,9})\s+(.+)")
@@ -55,7 +55,13 @@ def read_classes(path: Path, num_classes: int | None) -> dict[str, int]:
     """
     text = read_text(path, "class list")
     if path.suffix.lower() == ".json":
-        return _numbered(_json_entries(text, path), str(path), num_classes)
+        with understanding(path, "an object of names and whole numbers"):
+            # A dict would forget a name that comes twice, and int() alone would round 1.9.
+            pairs = json.loads(text, object_pairs_hook=tuple)
+            if not isinstance(pairs, tuple):
+                raise TypeError(f"a {type(pairs).__name__}")
+            entries = [(name.strip('"'), int(str(number))) for name, number in pairs]
+        return _numbered(entries, str(path), num_classes)
     whole = [line.strip() for line in text.strip().splitlines()]
     if num_classes is None and "" in whole:
         place = f"a line before {shown(whole[whole.index('') + 1])} is empty"
@@ -76,28 +82,6 @@ def number_classes(names: Iterable[str], source: str, num_classes: int) -> dict[
     """
     entries = [(name, number) for number, name in enumerate(names)]
     return _numbered(entries, source, num_classes)
-
-
-def _json_entries(text: str, path: Path) -> list[tuple[str, int]]:
-    try:
-        # Objects are read as lists of pairs, because a dict would forget a name that comes twice.
-        pairs = json.loads(text, object_pairs_hook=list)
-    except (ValueError, RecursionError) as error:
-        raise InputError([f"class list {path} is not JSON: {error}"]) from error
-    try:
-        if not all(isinstance(pair, tuple) for pair in pairs):
-            raise ValueError
-        return [(name.strip('"'), _whole(number)) for name, number in pairs]
-    except (TypeError, ValueError, AttributeError) as error:
-        problem = f"class list {path} is no object of names and whole numbers"
-        raise InputError([problem]) from error
-
-
-def _whole(value: object) -> int:
-    """Read a whole number, which Something-Something writes as text. int() alone would round 1.9."""
-    if isinstance(value, (int, str)) and not isinstance(value, bool):
-        return int(value)
-    raise ValueError
 
 
 def _numbered(

@@ -24,7 +24,7 @@ from pathlib import Path
 from mgexp.data.classes import number_classes, read_text
 from mgexp.data.records import Action, ActionRecord, Record, Span, Split, VideoList, VideoRecord
 from mgexp.errors import InputError, collected, listed, raise_problems
-from mgexp.run.files import is_folder, is_there
+from mgexp.run.files import is_folder, is_there, understanding
 from mgexp.text import is_plain, shown
 from mgexp.video.frame_folder import is_image
 from mgexp.video.paths import Root
@@ -376,16 +376,12 @@ def read_ssv2(list_path: Path, root: Path, classes: Mapping[str, int]) -> Findin
     ``root``. The same id must not be in two entries.
     """
     inside, listed = Root(root), Findings(root, f"list file {list_path} is empty")
-    entries: object = []
-    try:
-        entries = json.loads(listed.text(list_path))
-    # Lists that are nested too deeply raise RecursionError.
-    except (ValueError, RecursionError) as error:
-        listed.fault(str(list_path), "list that is not JSON", str(error))
-    if not isinstance(entries, list):
-        what = "list that is no JSON array of videos"
-        listed.fault(str(list_path), what, type(entries).__name__)
-        entries = []
+    entries: list[object] = []
+    with collected(listed.problems), understanding(list_path, "a JSON array of videos"):
+        content = json.loads(read_text(list_path))
+        if not isinstance(content, list):
+            raise TypeError(f"a {type(content).__name__}")
+        entries = content
     for number, entry in enumerate(entries, start=1):
         place = f"{list_path}, entry {number}"
         if not isinstance(entry, dict):

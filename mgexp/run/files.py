@@ -104,7 +104,11 @@ def understanding(path: Path, wanted: str = "those that mgexp writes") -> Iterat
     """Raise InputError if the block cannot use what it read from ``path``. Its contents should be ``wanted``."""
     try:
         yield
-    except (LookupError, TypeError, ValueError, AttributeError, EOFError, BadZipFile) as error:
+    # JSON that is nested too deeply raises RecursionError.
+    except (
+        *(LookupError, TypeError, ValueError, AttributeError),
+        *(EOFError, BadZipFile, RecursionError),
+    ) as error:
         what = f"{type(error).__name__}: {error}"
         raise InputError([f"{path}: its contents are not {wanted} ({what})"]) from error
 

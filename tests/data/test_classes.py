@@ -77,10 +77,16 @@ def test_a_bad_list_is_one_problem(content, said, read):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("{", "is not JSON"),
-        ("[1, 2]", "is no object of names"),
-        ('{"run": "one", "walk": 2}', "is no object of names"),
-        ('{"run": false, "walk": true}', "is no object of names"),
+        ("{", "not an object of names and whole numbers (JSONDecodeError"),
+        ("[1, 2]", "not an object of names and whole numbers (TypeError: a list)"),
+        (
+            '[["run", 0], ["walk", 1]]',
+            "not an object of names and whole numbers (TypeError: a list)",
+        ),
+        ('{"run": {"walk": 0}}', "not an object of names and whole numbers (ValueError"),
+        ('{"run": "one", "walk": 2}', "not an object of names and whole numbers (ValueError"),
+        ('{"run": 0, "walk": 1.0}', "not an object of names and whole numbers (ValueError"),
+        ('{"run": false, "walk": true}', "not an object of names and whole numbers (ValueError"),
         ('{"run": 0, "run": 1}', "run: named twice"),
     ],
 )
@@ -91,9 +97,17 @@ def test_bad_json_is_one_problem(content, said, read):
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("deep.json", "[" * 100_000, "is not JSON"),
-        ("inf.json", '{"a": 1e400, "b": 1}', "no object of names and whole numbers"),
-        ("long.json", '{"a": ' + "1" * 5000 + "}", "is not JSON"),
+        ("deep.json", "[" * 100_000, "not an object of names and whole numbers (RecursionError"),
+        (
+            "inf.json",
+            '{"a": 1e400, "b": 1}',
+            "not an object of names and whole numbers (ValueError",
+        ),
+        (
+            "long.json",
+            '{"a": ' + "1" * 5000 + "}",
+            "not an object of names and whole numbers (ValueError: Exceeds",
+        ),
         ("long.txt", "1" * 5000 + " a\n2 b\n", "MODEL.NUM_CLASSES = 3"),
     ],
 )

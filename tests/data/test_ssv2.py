@@ -79,8 +79,9 @@ def test_a_bad_entry_is_one_problem_and_the_others_are_read(entry, said, read, r
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("[{", "list that is not JSON"),
-        ('{"id": "1"}', "list that is no JSON array of videos"),
+        ("[{", "not a JSON array of videos (JSONDecodeError"),
+        ("[" * 100_000, "not a JSON array of videos (RecursionError"),
+        ('{"id": "1"}', "not a JSON array of videos (TypeError: a dict)"),
         ("[]", "train.json is empty"),
     ],
 )

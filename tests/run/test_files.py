@@ -74,7 +74,9 @@ def test_a_broken_line_inside_is_named(tmp_path, text):
         read_jsonl(path)
 
 
-@pytest.mark.parametrize("error", [KeyError("step"), TypeError("no float"), ValueError("x")])
+@pytest.mark.parametrize(
+    "error", [KeyError("step"), TypeError("no float"), ValueError("x"), RecursionError("deep")]
+)
 def test_contents_of_another_kind_name_the_file(tmp_path, error):
     said = rf"result\.json: .*{type(error).__name__}"
     with pytest.raises(InputError, match=said), understanding(tmp_path / "result.json"):
