@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from mgexp.config.values import IntOrAuto, PathText, convert
+from mgexp.config.values import IntOrAuto, convert
 
 T = TypeVar("T")
 SQRT_HALF = 0.5**0.5
@@ -122,7 +122,7 @@ class TensorboardKeys:
     """Curves of a run for TensorBoard: mgexp/run/trackers.py."""
 
     ENABLE: bool = key(False, "write events for TensorBoard")
-    LOG_DIR: PathText = key("", "folder for the events of many runs; empty: the run folder")
+    LOG_DIR: str = key("", "folder for the events of many runs; empty: the run folder")
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class TrainKeys:
     """Training, its evaluations and checkpoints."""
 
     ENABLE: bool = key(True, "False: evaluate the final model of a finished run")
-    INIT_WEIGHTS: PathText = own("", "file of weights to start from, or its address")
+    INIT_WEIGHTS: str = own("", "file of weights to start from, or its address")
     BATCH_SIZE: int = key(64, "clips of the baseline's mini-batch", AT_LEAST_1)
     NUM_EVALUATIONS: int = own(10, "evaluations, evenly spaced by cost", count(10_000))
     EVALUATION_VIDEOS: int = own(0, "videos of each evaluation but the last; 0: all", NOT_NEGATIVE)
@@ -169,16 +169,16 @@ class DataKeys:
         "list", "rawframes", "kinetics", "ssv2", "charades", "ucf101", "hmdb51", "folders", "coco"] = own(
         "list", "'path label' lines, MMAction2's 'path num_frames label', the official files, folders by class, "
         "or COCO's boxes")
-    TRAIN_LIST: PathText = own("", "list of training videos (hmdb51: DIR/*_test_split1.txt; folders: DIR)")
-    VAL_LIST: PathText = own("", "list of validation videos, in the same format")
+    TRAIN_LIST: str = own("", "list of training videos (hmdb51: DIR/*_test_split1.txt; folders: DIR)")
+    VAL_LIST: str = own("", "list of validation videos, in the same format")
     FRAMES_FPS: float = own(30.0, "frames per second of folders of numbered images", POSITIVE)
     NUM_FOLDS: int = own(
         0, "folds of a cross-validation: {fold} in both lists is RNG_SEED modulo this; 0: none",
         between(0, 1000))
-    CLASSES: PathText = own(
+    CLASSES: str = own(
         "", "labels.json (ssv2), classInd.txt (ucf101), or names in order (empty: none in lists, else sorted)")
-    PATH_PREFIX: PathText = key("", "folder that the paths of the lists are relative to")
-    STORE: PathText = own("", "clip store to read the videos from; empty: none")
+    PATH_PREFIX: str = key("", "folder that the paths of the lists are relative to")
+    STORE: str = own("", "clip store to read the videos from; empty: none")
     PATH_LABEL_SEPARATOR: str = key(" ", "text between path and label; a space: spaces and tabs", NOT_EMPTY)
     NUM_VIDEOS: int = own(0, "training videos of a schedule that is made without lists", NOT_NEGATIVE)
     MAX_TRAIN_VIDEOS: int = own(0, "training videos to use, evenly spaced; 0: all", NOT_NEGATIVE)
@@ -186,7 +186,7 @@ class DataKeys:
     MAX_UNUSABLE_SHARE: float = own(0.0, "share of training videos that may be missing or broken", SHARE)
     VIDEO_TIMEOUT_SECONDS: float = own(
         120.0, "seconds without a frame that end the run; 0: no limit (120: assumption)", NOT_NEGATIVE)
-    QUARANTINE: PathText = own(
+    QUARANTINE: str = own(
         "", "list of videos that count as missing, by tools/check_data.py")
     NUM_FRAMES: int = key(32, "T: frames of a clip", count(10_000))
     SAMPLING_RATE: int = key(2, "τ: stride between frames, in frames of the TARGET_FPS grid", count(10_000))
@@ -507,9 +507,8 @@ class Key:
 
 
 def _keys(section: Any, prefix: str = "") -> Iterator[Key]:
-    # `from __future__ import annotations` turns annotations into text, so resolve them. Without the extras,
-    # PathText would become a plain str.
-    types = get_type_hints(section, include_extras=True)
+    # `from __future__ import annotations` turns annotations into text, so resolve them.
+    types = get_type_hints(section)
     for field in dataclasses.fields(section):
         kind = types[field.name]
         if dataclasses.is_dataclass(kind):

@@ -16,7 +16,7 @@ import yaml
 from mgexp.config.check import recipe_digest
 from mgexp.config.keys import BY_NAME
 from mgexp.config.load import experiment_name, flatten, load_config
-from mgexp.config.values import as_lists, convert, parse_yaml
+from mgexp.config.values import as_lists, convert, read_yaml
 from mgexp.errors import InputError, raise_problems
 from mgexp.run.files import is_file, short_path
 from mgexp.text import counted, shown
@@ -194,13 +194,12 @@ class Study:
         return tuple(tasks)
 
 
-MAPPINGS = ("seeds", "compared_with")
 TYPES: Mapping[str, Any] = {
     name: float if name == "target" else kind
     for name, kind in get_type_hints(Study).items()
-    if name not in ("folder", *MAPPINGS)
+    if name != "folder"
 }
-"""The keys of study.yaml with one value or a list. ``seeds`` and ``compared_with`` may also be mappings."""
+"""The keys of study.yaml. ``seeds`` may also be one number, for all rows."""
 NEEDED = ("rows", "seeds", "margin")
 
 
@@ -209,39 +208,23 @@ def read_study(folder: Path) -> Study:
     if not is_file(path):
         raise InputError([f"{path} does not exist"])
     try:
-        tree = parse_yaml(path.read_text(encoding="utf-8"))
-        if not isinstance(tree, dict):
-            raise ValueError(f"it holds {shown(tree)}")
-    except (OSError, ValueError) as error:
+        tree = read_yaml(path)
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError([f"{path} is not a YAML file of a study: {error}"]) from error
-    known = (*TYPES, *MAPPINGS)
-    problems = [
-        f"there is no key {shown(key)}: there are {', '.join(known)}"
-        for key in tree
-        if key not in known
-    ]
-    problems += [f"{key} is missing" for key in NEEDED if key not in tree]
+    problems = [f"{key} is missing" for key in NEEDED if key not in tree]
+    if "seeds" in tree and not isinstance(tree["seeds"], Mapping):
+        tree["seeds"] = {OTHERS: tree["seeds"]}
     values: dict[str, Any] = {}
     for key, given in tree.items():
+        if key not in TYPES:
+            problems.append(f"there is no key {shown(key)}: there are {', '.join(TYPES)}")
+            continue
         try:
-            if key in TYPES:
-                values[key] = convert(TYPES[key], given)
-            elif key == "seeds":
-                seeds = given if isinstance(given, Mapping) else {OTHERS: given}
-                values[key] = _mapping(int, seeds)
-            elif key == "compared_with":
-                values[key] = _mapping(str, given)
+            values[key] = convert(TYPES[key], given)
         except ValueError as error:
             problems.append(f"{key} = {shown(given)} {error}")
     raise_problems([f"{path}: {problem}" for problem in problems])
     return Study(folder, **values)
-
-
-def _mapping(kind: type, given: object) -> dict[str, Any]:
-    """Read a mapping from rows to values. Raises ValueError."""
-    if not isinstance(given, Mapping):
-        raise ValueError("is not a mapping from rows to values")
-    return {convert(str, name): convert(kind, value) for name, value in given.items()}
 
 
 def budget_text(study: Study, name: str, factor: float, source: str) -> str:

@@ -8,15 +8,13 @@ import os
 import warnings
 from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
+from typing import Any, Literal, TypeAlias, get_args, get_origin
 
 import yaml
 
 from mgexp.run.files import is_file, is_there
 from mgexp.text import is_plain, shown
 
-PathText: TypeAlias = Annotated[str, "path"]
-"""Text that stays as it was typed. YAML would read a folder called 2024_01 as the number 202401."""
 IntOrAuto: TypeAlias = int | Literal["auto"]
 
 MAX_INT = 2**53
@@ -32,19 +30,18 @@ BASES = EXPERIMENTS / "base"
 
 def is_text(kind: Any) -> bool:
     """Return whether values of this type are text, which is never read as a number or as YAML."""
-    return kind in {str, PathText} or isinstance((get_args(kind) or [None])[0], str)
+    return kind is str or isinstance((get_args(kind) or [None])[0], str)
 
 
 def convert(kind: Any, value: object) -> Any:
-    """Return ``value`` as an immutable value of the type ``kind``. Do not round or adjust it.
+    """Return ``value`` as a value of the type ``kind``. Do not round or adjust it.
 
-    For a Literal, the result has the type of the choices, but it may be another value than these.
+    The result is immutable, unless it is a mapping. For a Literal, it has the type of the choices, but it may be
+    another value than these.
     Raises a ValueError that says what is wrong with the value.
     """
     if kind == IntOrAuto:
         return "auto" if value == "auto" else _int(value, "is neither a whole number nor auto")
-    if get_origin(kind) is Annotated:
-        return _str(value)
     if get_origin(kind) is Literal:
         return convert(type(get_args(kind)[0]), value)
     if get_origin(kind) is tuple:
@@ -57,6 +54,11 @@ def convert(kind: Any, value: object) -> Any:
         if len(value) != len(kinds):
             raise ValueError(f"has {shown(list(value))} where {len(kinds)} values belong")
         return tuple(convert(item_kind, item) for item_kind, item in zip(kinds, value, strict=True))
+    if get_origin(kind) is Mapping:
+        if not isinstance(value, Mapping):
+            raise ValueError("is not a mapping from names to values")
+        kinds = get_args(kind)
+        return {convert(kinds[0], name): convert(kinds[1], item) for name, item in value.items()}
     if kind is bool:
         # Not bool(value): the text "False" and the number 2 would both be True.
         if not isinstance(value, bool):
