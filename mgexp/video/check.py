@@ -6,7 +6,6 @@ import math
 import os
 import stat
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -56,7 +55,8 @@ class VideoCheck:
     come from the header. If the header has no duration, the times of the frames give it. ``width`` and ``height``:
     pixels of the first frame. A value of None is unknown. ``seconds``: how long the check took, 0 if its process
     died. ``mean_frame``: the grey values of the mean frame, 8 × 8 pixels as 128 hexadecimal digits, or "" if it is
-    unknown. ``state``: size and time of change of the file before it was decoded; None if nobody looked.
+    unknown. ``bytes`` and ``mtime_ns``: size and time of change of the file before it was decoded; None if nobody
+    looked, or if there is no file.
     """
 
     path: str
@@ -70,7 +70,8 @@ class VideoCheck:
     codec: str | None = None
     seconds: float = 0.0
     mean_frame: str = ""
-    state: Mapping[str, int | None] | None = field(default=None, compare=False)
+    bytes: int | None = field(default=None, compare=False)
+    mtime_ns: int | None = field(default=None, compare=False)
 
     @property
     def is_usable(self) -> bool:
@@ -151,10 +152,11 @@ def check_video(path: str, quick: bool) -> VideoCheck:
 
     With ``quick``, decode only its first and its last second, or the first and the last image of a folder.
     """
-    start, state = time.perf_counter(), state_of(path)
+    start, (size, changed) = time.perf_counter(), state_of(path)
     is_folder = os.path.isdir(path)
     check = _check_folder(path, quick) if is_folder else _check_file(path, quick)
-    return replace(check, seconds=round(time.perf_counter() - start, 4), state=state)
+    seconds = round(time.perf_counter() - start, 4)
+    return replace(check, seconds=seconds, bytes=size, mtime_ns=changed)
 
 
 def _check_file(path: str, quick: bool) -> VideoCheck:
@@ -314,11 +316,11 @@ def _words(error: BaseException) -> str:
     return str(getattr(error, "strerror", None) or error)
 
 
-def state_of(path: str) -> dict[str, int | None]:
+def state_of(path: str) -> tuple[int | None, int | None]:
     """Return the size and the time of change of a video; None for both if there is no file."""
     try:
         stamp = stamp_of(path)
     # A path with a NUL character raises ValueError.
     except (OSError, ValueError):
-        return {"bytes": None, "mtime_ns": None}
-    return {"bytes": stamp.size_bytes, "mtime_ns": stamp.mtime_ns}
+        return None, None
+    return stamp.size_bytes, stamp.mtime_ns

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -104,52 +104,48 @@ class CheckSummary:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class CheckLog:
-    """The lines in ``folder``. A full check (not ``quick``) accepts no line of a quick one.
+def known_checks(
+    folder: CheckDir, paths: Sequence[str], quick: bool, limit_seconds: float
+) -> dict[str, VideoCheck]:
+    """Return the earlier checks of ``paths`` that still hold, and delete the lines that do not.
 
-    A video that hung under a limit shorter than ``limit_seconds`` is checked again.
+    A full check (not ``quick``) accepts no line of a quick one. A video that hung under a limit shorter than
+    ``limit_seconds`` is checked again.
     """
 
-    folder: CheckDir
-    quick: bool
-    limit_seconds: float
-
-    def known(self, paths: Sequence[str]) -> dict[str, VideoCheck]:
-        """Return the earlier checks of ``paths`` that still hold, and delete the lines that do not."""
-        asked = set(paths)
-        names = [field.name for field in fields(VideoCheck) if field.name != "state"]
-        with understanding(self.folder.videos_jsonl):
-            cut_jsonl(
-                self.folder.videos_jsonl,
-                lambda line: line["path"] not in asked or self._holds(line),
-            )
-            return {
-                # A line of an earlier version has no mean frame.
-                line["path"]: VideoCheck(**{name: line[name] for name in names if name in line})
-                for line in read_jsonl(self.folder.videos_jsonl)
-                if line["path"] in asked
-            }
-
-    def add(self, check: VideoCheck) -> None:
-        """Append the line of ``check``, with the size and the time of change of its file."""
-        values = asdict(check)
-        # A file that changed while it was decoded is checked again.
-        state = values.pop("state") or state_of(check.path)
-        append_jsonl(self.folder.videos_jsonl, {**values, "quick": self.quick, **state})
-
-    def write_quarantine(self, checks: Iterable[VideoCheck], root: Path) -> None:
-        """Write the names of the videos that training cannot use, sorted, a line each; see ``Root.name``."""
-        base = Root(root)
-        lines = sorted(base.name(check.path) for check in checks if not check.is_usable)
-        atomic_write_text(self.folder.quarantine_txt, "".join(f"{line}\n" for line in lines))
-
-    def _holds(self, line: Mapping[str, Any]) -> bool:
-        if line["kind"] in PASSING_KINDS or (line["quick"] and not self.quick):
+    def holds(line: Mapping[str, Any]) -> bool:
+        if line["kind"] in PASSING_KINDS or (line["quick"] and not quick):
             return False
-        if line["kind"] == "hung" and line["seconds"] < self.limit_seconds:
+        if line["kind"] == "hung" and line["seconds"] < limit_seconds:
             return False
-        return all(line[name] == value for name, value in state_of(line["path"]).items())
+        return (line["bytes"], line["mtime_ns"]) == state_of(line["path"])
+
+    asked = set(paths)
+    names = [field.name for field in fields(VideoCheck)]
+    with understanding(folder.videos_jsonl):
+        cut_jsonl(folder.videos_jsonl, lambda line: line["path"] not in asked or holds(line))
+        return {
+            # A line of an earlier version has no mean frame.
+            line["path"]: VideoCheck(**{name: line[name] for name in names if name in line})
+            for line in read_jsonl(folder.videos_jsonl)
+            if line["path"] in asked
+        }
+
+
+def add_check(folder: CheckDir, check: VideoCheck, quick: bool) -> None:
+    """Append the line of ``check``, with the size and the time of change of its file."""
+    # Those from before the decoding, if they are known: a file that changed meanwhile is checked again.
+    if check.bytes is None:
+        size, changed = state_of(check.path)
+        check = replace(check, bytes=size, mtime_ns=changed)
+    append_jsonl(folder.videos_jsonl, {**asdict(check), "quick": quick})
+
+
+def write_quarantine(folder: CheckDir, checks: Iterable[VideoCheck], root: Path) -> None:
+    """Write the names of the videos that training cannot use, sorted, a line each; see ``Root.name``."""
+    base = Root(root)
+    lines = sorted(base.name(check.path) for check in checks if not check.is_usable)
+    atomic_write_text(folder.quarantine_txt, "".join(f"{line}\n" for line in lines))
 
 
 def check_in_folder(
@@ -165,8 +161,7 @@ def check_in_folder(
     Raises InputError if another process works in the folder, or if no process can start.
     """
     with folder.locked():
-        log = CheckLog(folder, quick, limit_seconds)
-        checks = log.known(paths)
+        checks = known_checks(folder, paths, quick, limit_seconds)
         num_known = len(checks)
         checking = check_videos(
             [path for path in paths if path not in checks],
@@ -179,11 +174,11 @@ def check_in_folder(
         try:
             with bar, closing(checking):
                 for check in checking:
-                    log.add(check)
+                    add_check(folder, check, quick)
                     checks[check.path] = check
                     bar.update()
         except BrokenProcessPool as error:
             raise InputError([f"{folder.root}: {CANNOT_START}"]) from error
         ordered = [checks[path] for path in paths]
-        log.write_quarantine(ordered, root)
+        write_quarantine(folder, ordered, root)
     return CheckSummary(ordered, num_known)

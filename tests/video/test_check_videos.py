@@ -24,7 +24,13 @@ from videos import LONG_GOP, write_video, write_wav
 from mgexp.run.files import read_jsonl
 from mgexp.run.folder import CheckDir
 from mgexp.video.check import KINDS, USABLE_KINDS, VideoCheck, check_video
-from mgexp.video.check_log import CheckLog, CheckSummary, check_videos
+from mgexp.video.check_log import (
+    CheckSummary,
+    add_check,
+    check_videos,
+    known_checks,
+    write_quarantine,
+)
 from mgexp.video.pyav import PyavReader
 from mgexp.video.reader import VideoError
 
@@ -210,33 +216,39 @@ def video(tmp_path):
 
 
 @pytest.fixture
-def log(tmp_path):
-    """A log of checks made with this setting, in one folder."""
-
-    def log(quick=False, limit_seconds=60.0):
-        return CheckLog(CheckDir(tmp_path), quick, limit_seconds)
-
-    return log
+def add(tmp_path):
+    """Adds the line of a check."""
+    return lambda check, quick=False: add_check(CheckDir(tmp_path), check, quick)
 
 
-def test_a_line_has_the_fields_of_the_contract(log, video, tmp_path):
+@pytest.fixture
+def known(tmp_path):
+    """The checks of paths that hold for another check of this kind."""
+
+    def known(*paths, quick=False, limit_seconds=60.0):
+        return known_checks(CheckDir(tmp_path), [*map(str, paths)], quick, limit_seconds)
+
+    return known
+
+
+def test_a_line_has_the_fields_of_the_contract(add, known, video, tmp_path):
     check = VideoCheck(str(video), "ok", "", 40, 30.0, 1.5, 64, 48, "h264", 0.25, "00ff")
-    log().add(check)
+    add(check)
     (line,) = read_jsonl(tmp_path / "videos.jsonl")
     state = {"bytes": 5, "mtime_ns": video.stat().st_mtime_ns, "quick": False}
     names = {"path": str(video), "kind": "ok", "reason": "", "codec": "h264"}
     numbers = {"frames": 40, "fps": 30.0, "duration_seconds": 1.5, "width": 64, "height": 48}
     assert line == {**names, **numbers, "seconds": 0.25, "mean_frame": "00ff", **state}
-    assert log().known([str(video)]) == {str(video): check}
+    assert known(video) == {str(video): check}
     # A line of an earlier version has no mean frame.
     del line["mean_frame"]
     (tmp_path / "videos.jsonl").write_text(json.dumps(line) + "\n")
-    assert log().known([str(video)]) == {str(video): replace(check, mean_frame="")}
+    assert known(video) == {str(video): replace(check, mean_frame="")}
 
 
 @pytest.mark.parametrize("change", ["size", "mtime", "gone"])
-def test_a_file_that_changed_is_not_known(change, log, video, tmp_path):
-    log().add(VideoCheck(str(video), "ok"))
+def test_a_file_that_changed_is_not_known(change, add, known, video, tmp_path):
+    add(VideoCheck(str(video), "ok"))
     if change == "size":
         before = video.stat().st_mtime_ns
         video.write_bytes(b"another")
@@ -245,18 +257,18 @@ def test_a_file_that_changed_is_not_known(change, log, video, tmp_path):
         os.utime(video, ns=(1, 1))
     else:
         video.unlink()
-    assert log().known([str(video)]) == {}
+    assert known(video) == {}
     assert read_jsonl(tmp_path / "videos.jsonl") == []
 
 
-def test_a_video_that_changes_while_it_is_decoded_is_checked_again(log, tmp_path):
+def test_a_video_that_changes_while_it_is_decoded_is_checked_again(add, known, tmp_path):
     path = write_video(tmp_path / "a.mp4")
     found = check_video(str(path), quick=False)
     os.utime(path, ns=(1, 1))
-    log().add(found)
-    assert log().known([str(path)]) == {}
-    log().add(check_video(str(path), quick=False))
-    assert log().known([str(path)])[str(path)].frames == 40
+    add(found)
+    assert known(path) == {}
+    add(check_video(str(path), quick=False))
+    assert known(path)[str(path)].frames == 40
 
 
 @pytest.mark.parametrize(
@@ -275,22 +287,24 @@ def test_a_video_that_changes_while_it_is_decoded_is_checked_again(log, tmp_path
         ({"kind": "hung", "seconds": 10.01}, {}, {"limit_seconds": 30.0}, 0),
     ],
 )
-def test_a_check_is_trusted_where_another_would_find_no_more(check, was, now, holds, log, video):
-    log(**was).add(VideoCheck(str(video), **check))
-    assert len(log(**now).known([str(video)])) == holds
+def test_a_check_is_trusted_where_another_would_find_no_more(
+    check, was, now, holds, add, known, video
+):
+    add(VideoCheck(str(video), **check), **was)
+    assert len(known(video, **now)) == holds
 
 
-def test_a_torn_last_line_is_forgotten(log, video, tmp_path):
-    log().add(VideoCheck(str(video), "ok"))
+def test_a_torn_last_line_is_forgotten(add, known, video, tmp_path):
+    add(VideoCheck(str(video), "ok"))
     with (tmp_path / "videos.jsonl").open("a") as file:
         file.write('{"path": "b.mp4", "ki')
-    assert list(log().known([str(video), "b.mp4"])) == [str(video)]
+    assert list(known(video, "b.mp4")) == [str(video)]
 
 
-def test_the_quarantine_lists_what_cannot_be_used(log, tmp_path):
+def test_the_quarantine_lists_what_cannot_be_used(tmp_path):
     kinds = {"b": "hung", "a": "open_fails", "c": "ok", "d": "timestamps_not_monotonic"}
     checks = [VideoCheck(str(tmp_path / f"{name}.mp4"), kind) for name, kind in kinds.items()]
-    log().write_quarantine(checks, tmp_path)
+    write_quarantine(CheckDir(tmp_path), checks, tmp_path)
     assert (tmp_path / "quarantine.txt").read_text() == "a.mp4\nb.mp4\n"
 
 

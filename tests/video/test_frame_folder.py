@@ -12,7 +12,7 @@ from videos import frames_at
 
 from mgexp.run.folder import CheckDir
 from mgexp.video.check import check_video
-from mgexp.video.check_log import CheckLog
+from mgexp.video.check_log import add_check, known_checks
 from mgexp.video.frame_folder import FilesAndFolders, FrameFolder, images_of, read_image
 from mgexp.video.reader import Region, VideoError, whole
 from mgexp.video.store import StoreIndex, stamp_of
@@ -162,14 +162,14 @@ def test_images_of_another_size_show_the_same_part_at_the_size_of_the_first(own)
 
 
 def test_a_check_is_made_again_when_an_image_changes(own, tmp_path):
-    log = CheckLog(CheckDir(tmp_path), quick=False, limit_seconds=10)
-    log.add(check_video(str(own), quick=False))
-    assert log.known([str(own)])[str(own)].frames == NUM_IMAGES
+    folder, how = CheckDir(tmp_path), {"quick": False, "limit_seconds": 10}
+    add_check(folder, check_video(str(own), quick=False), quick=False)
+    assert known_checks(folder, [str(own)], **how)[str(own)].frames == NUM_IMAGES
     # An image that is written again in place changes no time of the folder.
     before = own.stat().st_mtime_ns
     write_image(own / "img_00003.png", smooth_picture(3, 32, 32))
     assert own.stat().st_mtime_ns == before
-    assert log.known([str(own)]) == {}
+    assert known_checks(folder, [str(own)], **how) == {}
 
 
 def test_the_stamp_of_a_folder_has_the_size_of_its_images(own):
