@@ -117,12 +117,17 @@ class Findings:
             self.fault(f"{path}:{reader.line_num}", "table that cannot be read", str(error))
 
     def all_problems(self) -> list[str]:
-        """Return ``problems``; if there are none, the first faults of each kind and the number of the others."""
+        """Return ``problems``; if there are none, the first faults of each kind and the number of the others.
+
+        If there are none either, a list without videos is the problem.
+        """
         problems = list(self.problems)
         for what, messages in () if problems else self._faults.items():
             problems += messages[:MAX_LISTED]
             if len(messages) > MAX_LISTED:
                 problems.append(f"{what}: ... and {len(messages) - MAX_LISTED} more")
+        if self.if_empty and not problems and not self.videos:
+            problems.append(self.if_empty)
         return problems
 
     def existing(self, has_copy: Callable[[str], bool] = lambda path: False) -> VideoList:
@@ -143,8 +148,6 @@ class Findings:
         if unfit:
             names = listed(unfit, 3)
             problems.append(f"names with control characters, or bytes that are no UTF-8: {names}")
-        if not problems and not self.videos:
-            problems.append(self.if_empty)
         endings = CONVERTED if self.is_official else ()
 
         def places(video: tuple[Record, tuple[str, ...]]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from mgexp.config.check import cross_problems
-from mgexp.config.keys import Config, DataKeys, ModelKeys
+from mgexp.config.keys import Config, DataKeys
 from mgexp.config.load import in_fold, read_config
 from mgexp.data.boxes import coco_names, read_coco
 from mgexp.data.classes import number_classes, read_classes, read_text
@@ -48,7 +48,7 @@ def build_list(cfg: Config, key: ListKey) -> VideoList:
     videos, quarantine = VideoList(), frozenset[str]()
     root = Root(videos_root(data))
     with collected(problems):
-        videos = _read_list(data, key, cfg.MODEL).existing(_has_copy(data.STORE, root))
+        videos = build_findings(cfg, key).existing(_has_copy(data.STORE, root))
     with collected(problems):
         quarantine = _read_quarantine(data)
     quarantined = frozenset(
@@ -65,7 +65,12 @@ def build_list(cfg: Config, key: ListKey) -> VideoList:
     )
 
 
-def _read_list(data: DataKeys, key: ListKey, model: ModelKeys) -> Findings:
+def build_findings(cfg: Config, key: ListKey) -> Findings:
+    """Read the entries of DATA.``key`` with the reader of DATA.FORMAT, without a search for the files of videos.
+
+    Raises InputError for a key that is not set, and for classes that cannot be numbered.
+    """
+    data, model = in_fold(cfg).DATA, cfg.MODEL
     listed_in: str = getattr(data, key)
     if not listed_in:
         raise InputError([f"DATA.{key} is not set"])

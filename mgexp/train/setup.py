@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -16,9 +15,9 @@ from torch import nn
 from mgexp.config.check import cross_problems
 from mgexp.config.keys import Config
 from mgexp.config.load import in_fold
-from mgexp.data.classes import read_text
 from mgexp.data.lists import (
     build_class_names,
+    build_findings,
     build_list,
     lost_classes,
     overlap_problems,
@@ -38,7 +37,7 @@ from mgexp.multigrid.recipe import FULL, ClipCosts, Multigrid, Recipe
 from mgexp.multigrid.schedule import Schedule, build_schedule, step_counts
 from mgexp.optim import build as _optimizers  # noqa: F401 - registers ours
 from mgexp.registry import OPTIMIZERS
-from mgexp.run.files import is_file, is_listed
+from mgexp.run.files import is_listed
 from mgexp.run.folder import RunDir
 from mgexp.run.remote import local_file
 from mgexp.run.trackers import tracking_problems
@@ -398,14 +397,11 @@ def build_num_videos(cfg: Config, given: int | None) -> tuple[int, list[str]]:
     if given is not None:
         return max(1, given), [] if given > 0 else [f"--num-videos {given} is not positive"]
     cfg = in_fold(cfg)
-    path, num_listed, problems = Path(cfg.DATA.TRAIN_LIST), 0, list[str]()
-    reads_list = is_listed(cfg.DATA.TRAIN_LIST) or not cfg.DATA.NUM_VIDEOS
-    if cfg.DATA.TRAIN_LIST and cfg.DATA.FORMAT != "list" and reads_list:
-        videos = build_list(cfg, "TRAIN_LIST")
-        num_listed, problems = videos.num_listed, list(videos.problems)
-    elif cfg.DATA.TRAIN_LIST and is_file(path):
+    num_listed, problems = 0, list[str]()
+    if cfg.DATA.TRAIN_LIST and (is_listed(cfg.DATA.TRAIN_LIST) or not cfg.DATA.NUM_VIDEOS):
         with collected(problems):
-            num_listed = sum(bool(line.strip()) for line in read_text(path).splitlines())
+            found = build_findings(cfg, "TRAIN_LIST")
+            num_listed, problems = len(found.videos), found.all_problems()
     if num_listed or problems:
         return max(1, min(num_listed, cfg.DATA.MAX_TRAIN_VIDEOS or num_listed)), problems
     if cfg.DATA.NUM_VIDEOS:

@@ -130,6 +130,30 @@ def test_the_number_of_videos_is_given_else_listed_else_configured(tiny_data, tm
 
 
 @pytest.mark.parametrize(
+    ("text", "changes", "num_videos"),
+    [
+        ("path label\na.mp4 0\nb.mp4 1\n\nc.mp4 0\n", {}, 3),
+        ("a.mp4 0\nb.mp4 1\n", {}, 2),
+        ("path start end label\na.mp4 0 1 0\na.mp4 1 2 1\n", {}, 2),
+        ("path num_frames label\na 9 0\nb 9 1\n", {"DATA.FORMAT": "rawframes"}, 2),
+        ("path label\na.mp4 0\nb.mp4 1\nc.mp4 0\n", {"DATA.MAX_TRAIN_VIDEOS": 2}, 2),
+    ],
+)
+def test_a_first_line_of_names_is_no_video(text, changes, num_videos, tmp_path, monkeypatch):
+    """No file of a video is looked for."""
+    monkeypatch.setattr("mgexp.data.formats._first_usable", None)
+    (tmp_path / "train.txt").write_text(text)
+    keys = {"DATA.TRAIN_LIST": str(tmp_path / "train.txt"), "DATA.PATH_PREFIX": "/gone", **changes}
+    assert build_num_videos(tiny_config(tmp_path, keys), None) == (num_videos, [])
+
+
+def test_an_empty_list_is_a_problem_whatever_the_number(tmp_path):
+    (tmp_path / "train.txt").touch()
+    keys = {"DATA.TRAIN_LIST": str(tmp_path / "train.txt"), "DATA.NUM_VIDEOS": 7}
+    assert build_num_videos(tiny_config(tmp_path, keys), None)[1][0].endswith("is empty")
+
+
+@pytest.mark.parametrize(
     ("format_", "name"),
     [
         *(("list", name) for name in ("x" * 300, "/", "~", "binary")),
