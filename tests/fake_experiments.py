@@ -1,12 +1,15 @@
 """Folders experiments/ with rows and results chosen by hand."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mgexp.config.check import recipe_digest
+from mgexp.config.load import flatten, load_config
 from mgexp.results.comparison import Row
 from mgexp.results.runs import Run
-from mgexp.results.store import add_to_store, export_results
-from mgexp.run.folder import ExperimentsDir, RunsDir
+from mgexp.results.store import add_to_store
+from mgexp.run.folder import RunsDir
 
 CPU, GPU = "Test CPU", "Test GPU"
 
@@ -45,19 +48,18 @@ def result(
     return Run(**{**fields, **others})
 
 
-def experiments_with(
-    root: Path, yamls: dict[str, str], *results: Run, published: str = ""
-) -> ExperimentsDir:
-    """`yamls`: text by name, without .yaml; `published`: lines below the headings."""
+def experiments_with(root: Path, yamls: dict[str, str], *results: Run, published: str = "") -> Path:
+    """`yamls`: text by name, without .yaml; `published`: lines below the headings. A run has its YAML's recipe."""
     for name, text in yamls.items():
         path = root / f"{name}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    experiments = ExperimentsDir(root)
     for run in results:
-        path = RunsDir((root / run.experiment).parent).stored_jsonl
+        yaml = root / f"{run.experiment}.yaml"
+        recipe = recipe_digest(dict(flatten(load_config(yaml)))) if yaml.exists() else ""
+        path = RunsDir(yaml.parent).stored_jsonl
         path.parent.mkdir(parents=True, exist_ok=True)
-        add_to_store(path, [Row(run.experiment.rpartition("/")[2], {run.seed: run})])
-    export_results(experiments)
-    experiments.published_csv.write_text(f"experiment,metric,value,source,note\n{published}")
-    return experiments
+        stored = replace(run, recipe=run.recipe or recipe)
+        add_to_store(path, [Row(yaml.stem, {run.seed: stored})])
+    (root / "published.csv").write_text(f"experiment,metric,value,source,note\n{published}")
+    return root

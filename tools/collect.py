@@ -27,11 +27,13 @@ from mgexp.data.classes import read_class_names
 from mgexp.errors import InputError
 from mgexp.figures.report_figures import report_with_figures
 from mgexp.options import ToolParser, add_import_option, run_tool
-from mgexp.results.experiments_page import write_page
 from mgexp.results.report import write_value_report
 from mgexp.results.store import Collected, store_runs
 from mgexp.run.files import read_json
-from mgexp.run.folder import ExperimentsDir, RunsDir, find_row_folders, find_runs
+from mgexp.run.folder import RunsDir, find_row_folders, find_runs
+
+sys.path.insert(0, str(EXPERIMENTS))
+from overview import write_overview
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -60,14 +62,14 @@ WORDS = {
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
     names = read_class_names(options.classes) if options.classes else ()
-    record = collect(options.runs, ExperimentsDir(EXPERIMENTS), names, options.reports_only)
+    record = collect(options.runs, EXPERIMENTS, names, options.reports_only)
     print(simplejson.dumps(record, indent=2, default=str) if options.json else as_text(record))
     return 2 if record["refused"] else 0
 
 
 def collect(
     runs: Path,
-    experiments: ExperimentsDir,
+    experiments: Path,
     class_names: Sequence[str] = (),
     reports_only: bool = False,
 ) -> dict[str, Any]:
@@ -83,8 +85,6 @@ def collect(
     reports = write_reports(runs, experiments, class_names)
     # The page stays as it is for own rows alone.
     has_rows = done.added or done.skipped or done.not_rows or done.refused
-    if has_rows:
-        write_page(experiments)
     return {
         "added": done.added,
         "own": done.own,
@@ -93,7 +93,7 @@ def collect(
         "reports": reports,
         "not_rows": {str(run): problems for run, problems in done.not_rows.items()},
         "refused": {str(run): problems for run, problems in done.refused.items()},
-        "tables": experiments.readme_md if has_rows else None,
+        "tables": write_overview(experiments) if has_rows else None,
     }
 
 
@@ -112,9 +112,7 @@ def as_text(record: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def write_reports(
-    runs: Path, experiments: ExperimentsDir, class_names: Sequence[str]
-) -> list[Path]:
+def write_reports(runs: Path, experiments: Path, class_names: Sequence[str]) -> list[Path]:
     """Write the report of every folder of rows below ``runs``, and of ``runs`` as a sweep. Return their paths."""
     folders = []
     for folder in find_row_folders(runs):
@@ -130,10 +128,10 @@ def write_reports(
     return [folder.report_md for folder in folders]
 
 
-def expected_rows(folder: RunsDir, experiments: ExperimentsDir) -> list[str]:
+def expected_rows(folder: RunsDir, experiments: Path) -> list[str]:
     """List the rows of all experiment folders to which the finished runs of ``folder`` belong."""
     finished = [run.result_json for _, _, run in folder.runs() if run.result_json.exists()]
-    groups = {(experiments.root / read_json(path)["experiment"]).parent for path in finished}
+    groups = {(experiments / read_json(path)["experiment"]).parent for path in finished}
     return sorted({path.stem for group in groups for path in row_yamls(group)})
 
 

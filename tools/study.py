@@ -55,10 +55,9 @@ from mgexp.options import ToolParser, add_import_option, not_positive, run_tool,
 from mgexp.plan.row_schedules import load_schedules
 from mgexp.registry import imported
 from mgexp.results.comparison import row_order
-from mgexp.results.experiments_page import write_page
 from mgexp.results.render import HEAD, Picture, render_study
 from mgexp.results.report import write_pictures
-from mgexp.results.store import StudyRuns, export_results, gather_runs, store_gathered
+from mgexp.results.store import StudyRuns, gather_runs, store_gathered
 from mgexp.results.study_state import (
     check_unchanged,
     describe_left,
@@ -69,9 +68,12 @@ from mgexp.results.study_state import (
     verdict_table,
 )
 from mgexp.run.files import atomic_write_text, lock_file, short_path, text_of
-from mgexp.run.folder import RUNS, ExperimentsDir, RunDir, RunsDir, SweepDir, default_run_dir
+from mgexp.run.folder import RUNS, RunDir, RunsDir, SweepDir, default_run_dir
 from mgexp.text import counted, duration
 from mgexp.train.result import Outcome
+
+sys.path.insert(0, str(EXPERIMENTS))
+from overview import write_overview
 
 WAIT_SECONDS = 5.0
 """How often to look whether a run that an earlier start left going has ended."""
@@ -263,8 +265,6 @@ class Board:
         classes = Path(study.classes)
         names = read_class_names(classes) if study.classes and classes.exists() else ()
         self.gathered = store_gathered(gather_runs(study, self.run_dirs), names)
-        if self.is_ours:
-            export_results(ExperimentsDir(EXPERIMENTS))
         place = RunsDir(study.folder)
         if with_figures:
             pictures = draw(self.gathered)
@@ -280,7 +280,7 @@ class Board:
         atomic_write_text(place.readme_md, page)
         if self.is_ours:
             # After README.md, because the tables link to it.
-            write_page(ExperimentsDir(EXPERIMENTS))
+            write_overview(EXPERIMENTS)
         return self.gathered
 
 

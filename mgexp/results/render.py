@@ -292,10 +292,10 @@ class Picture:
         return f"![{self.alt}]({self.link})\n\n*{self.caption}*"
 
 
-def render_page(template: str, pictures: Sequence[Picture] = (), **values: object) -> str:
-    """Render a file of ``TEMPLATES`` as Markdown. ``figures`` has the Markdown of each picture, or else ""."""
+def render_page(template: Path, pictures: Sequence[Picture] = (), **values: object) -> str:
+    """Render a template as Markdown. ``figures`` has the Markdown of each picture, or else ""."""
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
+        loader=FileSystemLoader(template.parent),
         undefined=StrictUndefined,
         autoescape=False,  # noqa: S701 - the result is Markdown
         trim_blocks=True,
@@ -304,7 +304,7 @@ def render_page(template: str, pictures: Sequence[Picture] = (), **values: objec
     environment.globals["section"] = section
     environment.filters.update(FILTERS)
     figures = defaultdict(str, {picture.name: picture.markdown for picture in pictures})
-    text = environment.get_template(template).render(values, figures=figures)
+    text = environment.get_template(template.name).render(values, figures=figures)
     return _without_gaps(text) + "\n"
 
 
@@ -325,7 +325,7 @@ def render_report(
     """
     pairs = {pair.own.name: pair for pair in comparison.pairs}
     return render_page(
-        "report.md.j2",
+        TEMPLATES / "report.md.j2",
         pictures,
         title=title,
         study=study,
@@ -379,7 +379,7 @@ def render_study(
     pair_of = {pair.own.name: pair for pair in gathered.pairs}
     with_budgets = {f"{p.own.name}, against {p.base.name}": p for p in gathered.budget_pairs}
     return render_page(
-        "study.md.j2",
+        TEMPLATES / "study.md.j2",
         pictures,
         head=HEAD,
         title=title or f"# {study.folder.resolve().name}",

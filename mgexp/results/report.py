@@ -15,7 +15,7 @@ from markdown import Markdown
 from mgexp.config.check import PLACE_KEYS, differing_keys, value_of
 from mgexp.config.load import file_values
 from mgexp.results.comparison import Comparison, Row
-from mgexp.results.render import Picture, render_page
+from mgexp.results.render import TEMPLATES, Picture, render_page
 from mgexp.results.store import load_runs
 from mgexp.run.files import atomic_file, atomic_write_text
 from mgexp.run.folder import RunsDir, find_row_folders
@@ -116,7 +116,7 @@ def write_value_report(root: Path, output: Path | None = None) -> RunsDir | None
     if not points:
         return None
     text = render_page(
-        "values.md.j2",
+        TEMPLATES / "values.md.j2",
         title=root.resolve().name,
         keys=sorted({key for point in points for key in point.values}),
         metrics=sorted({Comparison((point.row,)).metric for point in points}),

@@ -1,7 +1,7 @@
 """Read finished runs, from their folders and from runs.jsonl, and decide which of them count.
 
 runs.jsonl lies beside the YAMLs of its rows and keeps what their pages and figures need: a few kilobytes for each
-run. results.csv is an export of all of them.
+run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from functools import cache, cached_property
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +35,8 @@ from mgexp.run.files import (
     read_jsonl,
     short_path,
     understanding,
-    write_rows,
 )
-from mgexp.run.folder import GROUPS, METRIC_NAMES, SMOKE_GIVEN, ExperimentsDir, RunDir, RunsDir
+from mgexp.run.folder import GROUPS, METRIC_NAMES, SMOKE_GIVEN, RunDir, RunsDir
 from mgexp.video.paths import Root
 
 WITHOUT_TABLE = ("base", "own_data")
@@ -245,25 +243,6 @@ def add_to_store(path: Path, rows: Sequence[Row], class_names: Sequence[str] = (
             merged[row.name] = Row(row.name, dict(sorted(runs.items())))
         names = tuple(class_names) or stored.class_names
         write_stored(path, Comparison(tuple(merged.values()), names))
-
-
-def stored_runs(root: Path) -> list[Run]:
-    """List the runs that are stored below ``root``: the newest of each row and seed, by date."""
-    paths = sorted(root.rglob(RunsDir(root).stored_jsonl.name))
-    runs = [run for path in paths for run in read_stored(path).runs]
-    # A study also stores rows of other folders, so a run may be there twice.
-    newest = {run.key: run for run in sorted(runs, key=attrgetter("finished_at"))}
-    return sorted(newest.values(), key=attrgetter("finished_at"))
-
-
-def export_results(experiments: ExperimentsDir) -> None:
-    """Write results.csv from the stored runs of all rows: a line of numbers for each."""
-    lines: list[Sequence[object]] = [COLUMNS]
-    for run in stored_runs(experiments.root):
-        values = [getattr(run, name) for name in COLUMNS]
-        # Four decimals keep 0.1 ms and 0.0001 percent.
-        lines.append([round(v, 4) if isinstance(v, float) else v for v in values])
-    write_rows(experiments.results_csv, lines)
 
 
 # --- the rows of a folder
@@ -492,8 +471,8 @@ class Collected:
     refused: dict[Path, list[str]] = field(default_factory=dict)
 
 
-def store_runs(run_dirs: Sequence[RunDir], experiments: ExperimentsDir) -> Collected:
-    """Store each finished run of a row beside its YAML, and export results.csv.
+def store_runs(run_dirs: Sequence[RunDir], root: Path) -> Collected:
+    """Store each finished run of a row below ``root``, the folder of all rows, beside its YAML.
 
     A run may have another configuration than its YAML. It is "not a row" if the command line or a grid asked for
     the difference, and it is refused otherwise.
@@ -507,7 +486,7 @@ def store_runs(run_dirs: Sequence[RunDir], experiments: ExperimentsDir) -> Colle
             continue
         try:
             run = read_run(run_dir)
-            yaml = experiments.root / f"{run.experiment}.yaml"
+            yaml = root / f"{run.experiment}.yaml"
             path = RunsDir(yaml.parent).stored_jsonl
             is_without_table = run.experiment.partition("/")[0] in WITHOUT_TABLE
             if run.is_smoke or is_without_table or not yaml.exists():
@@ -539,6 +518,4 @@ def store_runs(run_dirs: Sequence[RunDir], experiments: ExperimentsDir) -> Colle
     for path, rows in new.items():
         if any(rows.values()):
             add_to_store(path, [Row(name, runs) for name, runs in rows.items()])
-    if done.added:
-        export_results(experiments)
     return done

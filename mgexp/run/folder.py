@@ -157,14 +157,6 @@ def find_row_folders(root: Path) -> tuple[RunsDir, ...]:
     return tuple(runs for runs in map(RunsDir, inside) if runs.runs())
 
 
-class ExperimentsDir(Folder):
-    """The folder of all rows: a YAML for each, published numbers, and our measured ones."""
-
-    results_csv = Inside("results.csv")  # a line per finished run
-    published_csv = Inside("published.csv")  # written by people
-    readme_md = Inside("README.md")  # the tables
-
-
 class CheckDir(Folder):
     """The folder of a check of videos, see `tools/check_data.py`."""
 

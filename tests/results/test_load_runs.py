@@ -1,4 +1,4 @@
-"""Runs read from run folders and from runs.jsonl, and exported to results.csv."""
+"""Runs read from run folders and from runs.jsonl."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,26 +10,15 @@ from fake_runs import fake_run, save_predictions
 from mgexp.errors import InputError
 from mgexp.results.comparison import Comparison
 from mgexp.results.store import (
-    export_results,
     load_comparison,
     load_runs,
     read_stored,
-    stored_runs,
     write_stored,
 )
 from mgexp.run.clock import CLOCKS
 from mgexp.run.files import append_jsonl, read_json, write_json
-from mgexp.run.folder import ExperimentsDir
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
-HEADER = (
-    "experiment,row,seed,top1,top5,map,steps,epochs,clips_seen,train_flops,train_seconds,"
-    "steady_seconds,input_wait_seconds,program_seconds,device,precision,num_train_videos,commit,date"
-)
-LINE = (
-    "quickstart/baseline,baseline,1,93.4167,99.5,,1000,8.0,7680,100000000000000.0,100.0,"
-    "96.0,5.0,125.0,cpu,fp32,960,c0ffee,2026-11-21T12:00:00+00:00"
-)
 
 
 # --- run folders
@@ -97,7 +86,7 @@ def test_the_seconds_of_busy_runs_do_not_count(tmp_path):
 
 
 def test_the_seconds_of_busy_and_early_runs_and_of_other_threads_are_not_compared(tmp_path):
-    yamls = {"a/baseline": "_BASE_: ../base/b.yaml\n", "a/long": "_BASE_: ../base/b.yaml\nA: 1\n"}
+    yamls = {"a/baseline": "ROW: baseline\n", "a/long": "ROW: long\n"}
     base, own = ([result(name, seed) for seed in range(4)] for name in yamls)
     base[2] = replace(base[2], date="2026-11-21T11:59:00+00:00")
     own[0] = replace(own[0], other_cores=0.5)
@@ -106,34 +95,9 @@ def test_the_seconds_of_busy_and_early_runs_and_of_other_threads_are_not_compare
     (tmp_path / "a" / "study.yaml").write_text(
         "rows: [baseline, long]\nseeds: 3\nmargin: 1.0\nseconds_since: 2026-11-21T12:00+00:00\n"
     )
-    (pair,) = load_comparison(experiments.root / "a").pairs
+    (pair,) = load_comparison(experiments / "a").pairs
     assert pair.seeds == (0, 1, 2, 3)
     assert pair.timed_alike.seeds == (1,)
-
-
-# --- results.csv
-
-
-def test_a_run_is_a_line(tmp_path):
-    fake_run(tmp_path / "quickstart", "baseline", top1=93.4166667)
-    place = tmp_path / "experiments"
-    (place / "quickstart").mkdir(parents=True)
-    write_stored(place / "quickstart" / "runs.jsonl", load_runs(tmp_path / "quickstart"))
-    export_results(ExperimentsDir(place))
-    assert (place / "results.csv").read_text() == f"{HEADER}\n{LINE}\n"
-
-
-def test_the_newest_run_of_a_row_and_seed_counts_wherever_it_is_stored(tmp_path):
-    """A study stores rows of other folders too."""
-    own, study = tmp_path / "quickstart", tmp_path / "ablations"
-    for folder, day in ((own, 2), (study, 3)):
-        folder.mkdir()
-        run = fake_run(
-            tmp_path / str(day) / "quickstart", "long", 0, date=f"2026-11-0{day}T12:00+00:00"
-        )
-        write_stored(folder / "runs.jsonl", load_runs(run.root.parents[1]))
-    (run,) = stored_runs(tmp_path)
-    assert run.date == "2026-11-03T12:00+00:00"
 
 
 @pytest.mark.parametrize("text", ["", '{"class_names": []}\n{"name": "long"}\n', '{"a": 1}\n'])

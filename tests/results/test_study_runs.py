@@ -16,7 +16,7 @@ from mgexp.plan.row_schedules import load_schedules
 from mgexp.results.store import differences, gather_runs, read_stored, store_gathered, store_runs
 from mgexp.results.study_state import new_budgets
 from mgexp.run.files import append_jsonl, lock_file
-from mgexp.run.folder import ExperimentsDir, RunDir, RunsDir, find_runs
+from mgexp.run.folder import RunDir, RunsDir, find_runs
 
 OTHER_YAML = {"TRAIN": {"BATCH_SIZE": 16}, "SOLVER": {"STEPS": [0, 4, 8], "BASE_LR": 0.2}}
 
@@ -36,9 +36,8 @@ def append(tmp_path, runs):
         for row in ("baseline", "long"):
             values = {**CONFIG, **changes.get(row, {})}
             (experiments / f"{row}.yaml").write_text(yaml.safe_dump(values))
-        table = tmp_path / "experiments" / "results.csv"
-        done = store_runs(find_runs(runs), ExperimentsDir(experiments.parent))
-        return done, table.read_text().splitlines() if table.exists() else None
+        done = store_runs(find_runs(runs), experiments.parent)
+        return done, list(read_stored(experiments / "runs.jsonl").runs)
 
     return call
 
@@ -47,23 +46,24 @@ def test_a_second_collection_adds_only_what_is_new(append, runs):
     first = fake_run(runs, "baseline", top1=93.4166667)
     _, before = append()
     second = fake_run(runs, "baseline", seed=2)
-    done, lines = append()
+    done, stored = append()
     assert (done.added, done.skipped) == ([second.root], [first.root])
-    assert lines[:2] == before
-    assert lines[2].startswith("quickstart/baseline,baseline,2,90.0,")
-    assert len(lines) == 3
+    assert stored[:1] == before
+    assert [(run.experiment, run.seed, run.top1) for run in stored[1:]] == [
+        ("quickstart/baseline", 2, 90.0)
+    ]
 
 
 def test_a_run_of_another_config_is_refused_and_the_others_go_on(append, runs):
     refused = fake_run(runs, "baseline")
     added = fake_run(runs, "long")
-    done, lines = append(baseline=OTHER_YAML)
+    done, stored = append(baseline=OTHER_YAML)
     assert done.added == [added.root]
     assert [*done.refused] == [refused.root]
     rate, size = done.refused[refused.root]
     assert all(part in rate for part in ("SOLVER.BASE_LR", "0.1", "0.2"))
     assert all(part in size for part in ("TRAIN.BATCH_SIZE", "8", "16"))
-    assert len(lines) == 2
+    assert [run.row for run in stored] == ["long"]
 
 
 def test_keys_without_effect_may_differ_and_tuples_equal_lists():
@@ -89,17 +89,17 @@ def test_a_run_that_was_gone_on_with_by_override_is_refused(append, runs):
     run = fake_run(runs, "baseline")
     for changes in ([], ["SOLVER.BASE_LR: the run folder has 0.5, this start 0.1"]):
         append_jsonl(run.starts_jsonl, {"after_step": 3, "changes": changes})
-    done, lines = append()
+    done, stored = append()
     assert "--override" in done.refused[run.root][0]
-    assert lines is None
+    assert stored == []
 
 
 def test_a_run_that_was_given_other_values_is_no_row(append, runs):
     run = fake_run(runs, "baseline")
     given = {"changes": [], "given": ["TRAIN.BATCH_SIZE", "DATA.PATH_PREFIX"]}
     append_jsonl(run.starts_jsonl, given)
-    done, lines = append(baseline=OTHER_YAML)
-    assert (done.added, done.refused, lines) == ([], {}, None)
+    done, stored = append(baseline=OTHER_YAML)
+    assert (done.added, done.refused, stored) == ([], {}, [])
     (problem,) = done.not_rows[run.root]
     assert "TRAIN.BATCH_SIZE: the run had 8, its YAML now says 16" in problem
 
@@ -108,13 +108,13 @@ def test_smoke_runs_and_runs_of_own_videos_or_of_no_yaml_are_own_rows(append, ru
     smoke = fake_run(runs, "baseline")
     append_jsonl(smoke.starts_jsonl, {"changes": [], "given": ["--smoke"]})
     without = fake_run(runs, "own_idea")
-    done, lines = append()
-    assert (done.own, done.added, lines) == ([smoke.root, without.root], [], None)
+    done, stored = append()
+    assert (done.own, done.added, stored) == ([smoke.root, without.root], [], [])
     place = tmp_path / "experiments" / "own_data"
     place.mkdir()
     (place / "baseline.yaml").touch()
     own = fake_run(tmp_path / "runs" / "own_data", "baseline")
-    assert store_runs([own], ExperimentsDir(place.parent)).own == [own.root]
+    assert store_runs([own], place.parent).own == [own.root]
 
 
 def test_a_run_trained_again_replaces_the_older_one(append, runs, tmp_path):
@@ -122,12 +122,10 @@ def test_a_run_trained_again_replaces_the_older_one(append, runs, tmp_path):
     append()
     (runs / "baseline").rename(tmp_path / "old")
     fake_run(runs, "baseline", date="2026-11-22T12:00:00+00:00")
-    done, lines = append()
+    done, stored = append()
     assert len(done.added) == 1
-    assert [line.split(",")[3] for line in lines[1:]] == ["90.0"]
-    done = store_runs(
-        [RunDir(tmp_path / "old" / "seed1")], ExperimentsDir(tmp_path / "experiments")
-    )
+    assert [run.top1 for run in stored] == [90.0]
+    done = store_runs([RunDir(tmp_path / "old" / "seed1")], tmp_path / "experiments")
     assert len(done.skipped) == 1
 
 

@@ -9,8 +9,8 @@ import pytest
 from run_files import read_lines, torchrun
 from tiny import NUM_TRAIN, NUM_VAL, command, load_tool, write_config
 
-from mgexp.results.store import store_runs
-from mgexp.run.folder import ExperimentsDir, find_runs
+from mgexp.results.store import read_stored, store_runs
+from mgexp.run.folder import find_runs
 from mgexp.train import evaluate
 
 NUM_CLASSES = 3
@@ -92,10 +92,9 @@ def test_a_run_of_many_labels_ends_with_its_map(finished, tmp_path):
     assert found["scores"].shape == (NUM_VAL, NUM_CLASSES)
     assert ((found["scores"] > 0) & (found["scores"] < 1)).all()
     assert found["num_views"] == 2
-    experiments = ExperimentsDir(cfg.parent)
-    store_runs(find_runs(output.parent), experiments)
-    (row,) = csv.DictReader(experiments.results_csv.open())
-    assert (row["top1"], float(row["map"])) == ("", pytest.approx(lines[-1]["map"], abs=1e-4))
+    store_runs(find_runs(output.parent), cfg.parent)
+    (row,) = read_stored(cfg.parent / "runs.jsonl").rows
+    assert (row.first.top1, row.first.map) == (None, pytest.approx(lines[-1]["map"], abs=1e-4))
 
 
 class Killed(BaseException):

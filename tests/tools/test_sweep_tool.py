@@ -14,7 +14,6 @@ from tiny import TOOL, data_keys, load_tool, write_config
 from mgexp.config import load
 from mgexp.launch.sweep_state import RunState
 from mgexp.run.environment import num_cores
-from mgexp.run.folder import ExperimentsDir
 
 SWEEP = TOOL.with_name("sweep.py")
 GRID = ("--grid", "SOLVER.BASE_LR=0.005,0.004")
@@ -113,7 +112,7 @@ def test_a_second_call_runs_what_is_missing_with_the_code_of_the_first(
     assert [one["state"] for one in found] == ["finished"] * 2
     assert all(one["step"] == one["total"] == 10 for one in found)
     experiments = tmp_path / "experiments"
-    record = load_tool("collect").collect(folder / "runs", ExperimentsDir(experiments))
+    record = load_tool("collect").collect(folder / "runs", experiments)
     # The last one has the table of values.
     assert [path.parent.name for path in record["reports"]] == ["group", "group", "runs"]
     assert record["added"] == [run]  # the grid's first value is the row's
