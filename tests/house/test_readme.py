@@ -31,7 +31,11 @@ NOT_RUN = (
         r"make_quickstart\.py",
         r"show_model\.py (?!.*--check)",
     ),
-    *(r"run_net\.py (?!--list-keys)", r"study\.py (?!.*--status)", r"sweep\.py (?!.*--dry-run)"),
+    *(
+        r"run_net\.py (?!--list-keys)",
+        r"study\.py (projects|(?!.*--status))",
+        r"sweep\.py (?!.*--dry-run)",
+    ),
 )
 """The commands that are only parsed here, as they need data, networks or minutes. tests/tools runs their tools."""
 
