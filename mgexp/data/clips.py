@@ -33,6 +33,11 @@ Times = NDArray[np.float64]
 Change = Callable[[Tensor, int], Tensor]
 """Changes the frames of a clip, uint8 (T, S, S, 3), by draws from a seed: see ``mgexp/data/augment.py``."""
 
+SOURCE_SHORT_SIDE = 256
+"""Pixels of the short side of a video, or of its copy in a store. Assumption: most copies of Kinetics-400 have it.
+A video of full size has larger regions, so it should be read from a store."""
+
+
 MAX_ATTEMPTS = 10
 """Number of videos that are tried for one clip. Assumption: ten in a row fail only if nearly all videos fail."""
 
@@ -111,6 +116,11 @@ class SquareCrop:
             short_side = rng.uniform(least, largest)
         return short_side, partial(random_region, crop=crop, short_side=short_side, rng=rng)
 
+    def largest_side(self) -> int:
+        """Return the pixels along a side of the largest region of a video of the usual size."""
+        # It is the same for crops of all sizes: a smaller crop is cut from a frame that is as much smaller.
+        return math.ceil(SOURCE_SHORT_SIDE * self.full_crop / self.jitter[0])
+
 
 def random_region(size: Size, crop: int, short_side: float, rng: np.random.Generator) -> Region:
     """Draw the source square of a random crop of ``crop`` pixels from a frame resized to ``short_side``.
@@ -152,6 +162,12 @@ class RelativeCrop:
 
     def draw(self, crop: int, rng: np.random.Generator) -> tuple[float, Cut]:
         return self.short_side * crop / self.full_crop, partial(self.region, rng=rng)
+
+    def largest_side(self) -> int:
+        """Return the side of a square of as many pixels as the largest region."""
+        least, largest = self.aspects
+        # Wide crops are largest in wide frames, and tall crops in tall frames.
+        return math.ceil(self.short_side * math.sqrt(max(1.0, largest, 1 / least)))
 
     def region(self, size: Size, rng: np.random.Generator) -> Region:
         """Draw the region of a frame. If ten draws do not fit, take the largest one in the centre.

@@ -12,7 +12,7 @@ from torch import Tensor
 from mgexp.config.keys import Config
 from mgexp.data.batches import Batch, Regions
 from mgexp.data.clips import Change
-from mgexp.data.loader import build_augment
+from mgexp.data.loader import build_augment, build_crops
 from mgexp.models.build import build_model, on_device
 from mgexp.models.layers import Draws
 from mgexp.multigrid.schedule import StepShape
@@ -28,27 +28,23 @@ LEARNING_RATE = 1e-4
 """Assumption: small enough that the loss on random labels does not diverge, and large enough that
 weights which start at zero do not stay zero."""
 
-REGION_SIDE = 256
-"""Pixels along a side of the square regions from which AUG.DEVICE training makes clips. Assumption: videos, or
-copies, with a short side of about 256 pixels."""
-
 
 class RandomClips:
     """Random clips and labels. Shapes that differ only in their BN groups get the same clips and labels.
 
-    Unless the clips that arrive ``are_finished``, ``device`` makes them from regions, and changes them by
-    ``augment``.
+    ``region_side``: with AUG.DEVICE training, the pixels along a side of the regions from which ``device`` makes
+    the clips, which it changes by ``augment``. None: the clips arrive finished.
     """
 
     def __init__(
         self,
         task: Task,
         device: torch.device,
-        are_finished: bool = True,
+        region_side: int | None = None,
         augment: Change | None = None,
     ) -> None:
         self.task, self.device = task, device
-        self.are_finished, self.augment = are_finished, augment
+        self.region_side, self.augment = region_side, augment
         self._pixels = torch.empty(0, dtype=torch.uint8)
 
     def batch(self, shape: StepShape) -> Batch:
@@ -61,11 +57,11 @@ class RandomClips:
 
     def arriving(self, shape: StepShape) -> Callable[[], Batch]:
         """Return what puts a batch of ``shape`` on the device. A run on a GPU does this during the step before."""
-        batch = self.batch(shape)
-        if not self.are_finished:
-            sizes = ((shape.frames, REGION_SIDE, REGION_SIDE),) * shape.clips
+        batch, side = self.batch(shape), self.region_side
+        if side is not None:
+            sizes = ((shape.frames, side, side),) * shape.clips
             regions = Regions(sizes, tuple(range(shape.clips)), shape.crop, self.augment)
-            batch = replace(batch, clips=self._draw(shape, REGION_SIDE), regions=regions)
+            batch = replace(batch, clips=self._draw(shape, side), regions=regions)
         return lambda: batch.on(self.device)
 
     def _draw(self, shape: StepShape, side: int) -> Tensor:
@@ -120,5 +116,8 @@ def build_training_step(cfg: Config, device: torch.device) -> TrainingStep:
     state = State(model, optimizer, Clock(), scaler=precision.scaler(device))
     task = build_task(cfg)
     step = build_step(cfg, model, state, task, normalizer, precision)
-    clips = RandomClips(task, device, cfg.AUG.DEVICE == "workers", build_augment(cfg))
-    return TrainingStep(step, clips)
+    # Workers that finish the clips have augmented them too.
+    side, augment = None, None
+    if cfg.AUG.DEVICE == "training":
+        side, augment = build_crops(cfg.DATA).largest_side(), build_augment(cfg)
+    return TrainingStep(step, RandomClips(task, device, side, augment))

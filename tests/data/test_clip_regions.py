@@ -123,6 +123,16 @@ def test_a_relative_crop_that_never_fits_is_the_largest_in_the_centre(height, wi
     assert ours == region == Region(*(theirs[name] for name in ("top", "left", "height", "width")))
 
 
+@pytest.mark.parametrize(("aspects", "side"), [((0.75, 4 / 3), 370), ((0.5, 1.0), 453)])
+def test_no_relative_crop_is_larger_than_the_square_that_memory_is_planned_for(aspects, side):
+    """The largest crops of frames with a short side of 320 have 320 x 426.7 and 640 x 320 pixels."""
+    crops, rng = RelativeCrop((0.08, 1.0), aspects, 320, 224), np.random.default_rng(0)
+    assert crops.largest_side() == side
+    for height, width in ((320, 320), (320, 427), (320, 569), (569, 320), (640, 320)):
+        found = [crops.region((height, width), rng) for _ in range(1000)]
+        assert max(one.height * one.width for one in found) <= side**2
+
+
 @pytest.mark.parametrize("inverse_uniform", [False, True])
 @pytest.mark.parametrize(("height", "width"), [(48, 85), (85, 48), (3, 3), (1, 7)])
 def test_random_squares_lie_inside_the_frame(height, width, inverse_uniform):

@@ -12,7 +12,7 @@ from tiny import command, data_keys, run_net, tiny_config, write_config
 from torch.utils.data import DataLoader
 
 from mgexp.data.batches import Batch, collate
-from mgexp.data.loader import build_train_loader
+from mgexp.data.loader import build_crops, build_train_loader
 from mgexp.video.pyav import PyavReader
 
 CPU = torch.device("cpu")
@@ -83,6 +83,16 @@ def test_a_key_says_who_makes_the_clips(tmp_path):
     (workers, training) = (loader(where).collate_fn.keywords for where in ("workers", "training"))
     assert (workers["are_finished"], training["are_finished"]) == (True, False)
     assert training["augment"] is not None
+
+
+def test_memory_is_planned_for_the_largest_region(tmp_path):
+    """Crops of 32 of a short side of 32 or more, from 256 pixels; relative ones from 40 x 53.3 pixels."""
+    assert build_crops(tiny_config(tmp_path).DATA).largest_side() == 256
+    keys = {
+        "DATA.TRAIN_JITTER_SCALES_RELATIVE": [0.08, 1.0],
+        "DATA.TRAIN_JITTER_ASPECT_RELATIVE": [0.75, 1.3333],
+    }
+    assert build_crops(tiny_config(tmp_path, keys).DATA).largest_side() == 47
 
 
 @pytest.mark.slow
