@@ -122,7 +122,7 @@ ALGORITHMS: dict[str, AllReduce] = {
 
 @dataclass(frozen=True)
 class Communication:
-    """The all-reduce of ``gradient_bytes`` in buckets of ``bucket_bytes``, once in each step.
+    """The all-reduce of ``gradient_bytes`` in buckets of ``BUCKET_BYTES``, once in each step.
 
     It may overlap the backward pass.
     """
@@ -131,7 +131,6 @@ class Communication:
     network: Network
     algorithm: str = "best"
     overlaps: bool = True
-    bucket_bytes: int = BUCKET_BYTES
 
     def exposed_seconds(self, num_gpus: int, compute_seconds: float) -> float:
         """Predict by how many seconds the all-reduce lengthens a step.
@@ -147,8 +146,8 @@ class Communication:
 
     def _bucket_seconds(self, num_gpus: int) -> list[float]:
         """Predict each bucket. Only the last one may be smaller than the others."""
-        whole, rest = divmod(self.gradient_bytes, self.bucket_bytes)
+        whole, rest = divmod(self.gradient_bytes, BUCKET_BYTES)
         # Each bucket is a message of its own, so every one of them pays for latency.
-        sizes = [self.bucket_bytes] * whole + [rest] * (rest > 0)
+        sizes = [BUCKET_BYTES] * whole + [rest] * (rest > 0)
         reduce = ALGORITHMS[self.algorithm]
         return [reduce(size, num_gpus, self.network) for size in sizes]

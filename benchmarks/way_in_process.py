@@ -19,7 +19,7 @@ from mgexp.video.processes import start_process
 def way_in_process(make: Callable[[], Way], num_threads: int) -> Way:
     """Return a way that runs the one of ``make`` in a new process of ``num_threads`` threads.
 
-    ``make`` must be picklable. The way has only the step of its latest shape. An error in the process is raised
+    ``make`` must be picklable. Only the step of its latest shape can be taken. An error in the process is raised
     here. The process imports the files of --import that this one has imported, and ends with this one.
     """
     # A forked process would inherit the memory settings of this process. Its threads would not work either.

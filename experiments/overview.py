@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -15,7 +16,7 @@ from mgexp.config.check import recipe_digest
 from mgexp.config.keys import MultigridKeys
 from mgexp.config.load import flatten, load_config
 from mgexp.config.study import STUDY_YAML, Study, read_study
-from mgexp.errors import raise_problems
+from mgexp.errors import InputError, raise_problems
 from mgexp.results.comparison import Row, row_order
 from mgexp.results.render import render_page, split_prose
 from mgexp.results.runs import COLUMNS, Run
@@ -30,12 +31,11 @@ SHOWN = ("long", "long_short")
 """The rows of a study whose claims its line shows."""
 
 
-def write_overview(root: Path) -> Path:
-    """Write both files from the YAMLs, runs.jsonl and published.csv below ``root``. Return the path of the page.
+def write_overview(root: Path) -> None:
+    """Write both files from the YAMLs, runs.jsonl and published.csv below ``root``.
 
     Raises InputError if a file cannot be understood, or names a row that does not exist.
     """
-    page = root / "README.md"
     runs = stored_runs(root)
     text = render_overview(root, runs)
     lines: list[Sequence[object]] = [COLUMNS]
@@ -44,8 +44,7 @@ def write_overview(root: Path) -> Path:
         # Four decimals keep 0.1 ms and 0.0001 percent.
         lines.append([round(v, 4) if isinstance(v, float) else v for v in values])
     write_rows(root / "results.csv", lines)
-    atomic_write_text(page, text)
-    return page
+    atomic_write_text(root / "README.md", text)
 
 
 def stored_runs(root: Path) -> list[Run]:
@@ -107,30 +106,45 @@ def read_published(published_csv: Path) -> tuple[Published, ...]:
 
 
 def render_overview(root: Path, runs: Sequence[Run]) -> str:
-    """Write the page as Markdown from the stored ``runs``. Raises InputError as `write_overview` does."""
+    """Write the page as Markdown from the stored ``runs``, by date. Raises InputError as `write_overview` does."""
     names, published_csv = row_names(root), root / "published.csv"
     published = read_published(published_csv)
     unknown = {line.experiment for line in published}.difference(names)
     raise_problems([f"{published_csv}: {name}.yaml is not a row" for name in sorted(unknown)])
-    studies = [read_study(path.parent) for path in sorted(root.rglob(STUDY_YAML))]
-    of_studies = {yaml for study in studies for yaml in study.yamls.values()}
     runs_of: defaultdict[str, list[Run]] = defaultdict(list)
     for run in runs:
         runs_of[run.experiment].append(run)
-    rows = [
-        _row(root, name, runs_of[name], [line for line in published if line.experiment == name])
-        for name in names
-        if root / f"{name}.yaml" not in of_studies
-    ]
-    lines = [_study(root, study) for study in studies]
+    left_out = [f"{name}: its YAML is gone" for name in sorted(runs_of.keys() - names)]
+    of_studies, studies = set[Path](), []
+    for study in map(read_study, sorted(path.parent for path in root.rglob(STUDY_YAML))):
+        of_studies |= {*study.yamls.values()}
+        with _readable(study.folder.relative_to(root).as_posix(), left_out):
+            studies.append(_study(root, study))
+    rows = []
+    for name in names:
+        if (yaml := root / f"{name}.yaml") not in of_studies:
+            counted = []
+            with _readable(name, left_out):
+                counted = _counted(yaml, runs_of[name], left_out)
+            rows.append(
+                _row(name, counted, [line for line in published if line.experiment == name])
+            )
     return render_page(
         TEMPLATE,
         # Studies that were run come first.
-        studies=sorted(lines, key=lambda each: (each["num_runs"] == 0, _place(each["folder"]))),
+        studies=sorted(studies, key=lambda each: (each["num_runs"] == 0, _place(each["folder"]))),
         rows=[row for row in rows if row["published"] or row["row"].runs],
-        left_out=[run for row in rows for run in row["left_out"]],
-        gone=sorted(runs_of.keys() - names),
+        left_out=left_out,
     )
+
+
+@contextmanager
+def _readable(name: str, left_out: list[str]) -> Iterator[None]:
+    """Add to ``left_out`` what needs a YAML that cannot be read here, as that of a custom model."""
+    try:
+        yield
+    except InputError as error:
+        left_out.append(f"{name}: {'; '.join(error.problems)}")
 
 
 def _study(root: Path, study: Study) -> dict[str, Any]:
@@ -159,21 +173,39 @@ def _schedule(yaml: Path) -> str:
     return "the paper's" if all(keys[key] == paper[key] for key in other) else "its own"
 
 
-def _row(
-    root: Path, name: str, runs: Sequence[Run], published: Sequence[Published]
-) -> dict[str, Any]:
-    """Collect the line of a row: its published scores, those of its runs that count, and its other runs."""
-    counts: list[Run] = []
-    if runs:
-        recipe = recipe_digest(dict(flatten(load_config(root / f"{name}.yaml"))))
-        same = [run for run in runs if run.recipe == recipe]
-        counts = [run for run in same if run.score_setting == same[-1].score_setting]
+def _counted(yaml: Path, runs: Sequence[Run], left_out: list[str]) -> list[Run]:
+    """Return the ``runs`` of a row that count, of runs by date. Add the others to ``left_out`` with the reason."""
+    recipe = recipe_digest(dict(flatten(load_config(yaml)))) if runs else ""
+    same = [run for run in runs if run.recipe == recipe]
+    # Each fold has lists of its own, whose lengths differ.
+    newest = {_test_list(run): run for run in same}
+    counted = []
+    for run in runs:
+        if run.recipe != recipe:
+            why = "its YAML has another recipe now"
+        elif run.precision != same[-1].precision:
+            why = f"{run.precision}, and the newest run {same[-1].precision}"
+        elif run.num_train_videos != newest[_test_list(run)].num_train_videos:
+            why = f"{run.num_train_videos} training videos, and the newest run another number"
+        else:
+            counted.append(run)
+            continue
+        what = f"{run.experiment}, seed {run.seed}, on {run.device}, {run.short_commit}"
+        left_out.append(f"{what}: {why}")
+    return counted
+
+
+def _test_list(run: Run) -> str:
+    return run.videos.names_hash if run.videos else ""
+
+
+def _row(name: str, runs: Sequence[Run], published: Sequence[Published]) -> dict[str, Any]:
+    """Collect the line of a row: its published scores and ours."""
     return {
         "name": name,
         "published": ", ".join(f"{each.value} {METRIC_NAMES[each.metric]}" for each in published),
         "sources": [
             *dict.fromkeys(text for each in published for text in (each.source, each.note))
         ],
-        "row": Row(name, {run.seed: run for run in sorted(counts, key=attrgetter("seed"))}),
-        "left_out": [run for run in runs if run not in counts],
+        "row": Row(name, {run.seed: run for run in sorted(runs, key=attrgetter("seed"))}),
     }

@@ -56,10 +56,11 @@ def experiments_with(root: Path, yamls: dict[str, str], *results: Run, published
         path.write_text(text)
     for run in results:
         yaml = root / f"{run.experiment}.yaml"
-        recipe = recipe_digest(dict(flatten(load_config(yaml)))) if yaml.exists() else ""
+        is_read = yaml.exists() and not run.recipe
+        recipe = recipe_digest(dict(flatten(load_config(yaml)))) if is_read else run.recipe
         path = RunsDir(yaml.parent).stored_jsonl
         path.parent.mkdir(parents=True, exist_ok=True)
-        stored = replace(run, recipe=run.recipe or recipe)
+        stored = replace(run, recipe=recipe)
         add_to_store(path, [Row(yaml.stem, {run.seed: stored})])
     (root / "published.csv").write_text(f"experiment,metric,value,source,note\n{published}")
     return root

@@ -207,7 +207,9 @@ def report(found: Mapping[str, Any], rate: float | None) -> str:
     }
     parts = [
         table(
-            *(found, "ms per clip", columns),
+            found,
+            "ms per clip",
+            columns,
             lambda phase, seconds: f"{1000 * seconds / phase['clips_per_step']:.2f}",
         ),
         table(found, "core s per step", columns, lambda _, seconds: f"{seconds:.2f}"),

@@ -32,8 +32,8 @@ from mgexp.results.store import Collected, store_runs
 from mgexp.run.files import read_json
 from mgexp.run.folder import RunsDir, find_row_folders, find_runs
 
-sys.path.insert(0, str(EXPERIMENTS))
-from overview import write_overview
+# What writes the page of all experiments is beside them. A copy of the code for queued runs lacks it.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "experiments"))
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -85,6 +85,10 @@ def collect(
     reports = write_reports(runs, experiments, class_names)
     # The page stays as it is for own rows alone.
     has_rows = done.added or done.skipped or done.not_rows or done.refused
+    if has_rows:
+        from overview import write_overview
+
+        write_overview(experiments)
     return {
         "added": done.added,
         "own": done.own,
@@ -93,7 +97,7 @@ def collect(
         "reports": reports,
         "not_rows": {str(run): problems for run, problems in done.not_rows.items()},
         "refused": {str(run): problems for run, problems in done.refused.items()},
-        "tables": write_overview(experiments) if has_rows else None,
+        "tables": experiments / "README.md" if has_rows else None,
     }
 
 

@@ -667,8 +667,8 @@ def centred(mean_frames: Sequence[str]) -> np.ndarray:
     unknown = "00" * MEAN_SIDE**2
     digits = "".join(frame or unknown for frame in mean_frames)
     frames = np.frombuffer(bytes.fromhex(digits), np.uint8).reshape(len(mean_frames), -1)
-    lights = frames - frames.mean(axis=1, keepdims=True)
-    return lights / np.maximum(np.linalg.norm(lights, axis=1, keepdims=True), 1e-6)
+    differences = frames - frames.mean(axis=1, keepdims=True)
+    return differences / np.maximum(np.linalg.norm(differences, axis=1, keepdims=True), 1e-6)
 
 
 def list_text(root: Path, videos: Sequence[OwnVideo], labels: dict[str, int]) -> str:

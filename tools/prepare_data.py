@@ -155,8 +155,7 @@ def plan(options: argparse.Namespace, names: Sequence[str], order: Order) -> str
     """Return the table of --plan for the videos ``names``, and what could not be copied."""
     videos, encode_seconds = sample_store(order, names)
     free_bytes = shutil.disk_usage(nearest_existing(options.store)).free
-    how = (options.processes, free_bytes)
-    table = disk_table(order, names, videos, encode_seconds, *how)
+    table = disk_table(order, names, videos, encode_seconds, options.processes, free_bytes)
     failed = [f"{video.path} ({video.failure})" for video in videos if video.failure]
     if not failed:
         return table
@@ -165,7 +164,7 @@ def plan(options: argparse.Namespace, names: Sequence[str], order: Order) -> str
 
 
 def sample_store(order: Order, paths: Sequence[str]) -> tuple[Sequence[StoredVideo], float]:
-    """Copy evenly spaced videos into a temporary folder. Return them, and the seconds of one process.
+    """Copy evenly spaced videos into a temporary folder. Return them, and the seconds that one process took.
 
     Raises InputError if none can be copied.
     """

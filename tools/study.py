@@ -72,8 +72,8 @@ from mgexp.run.folder import RUNS, RunDir, RunsDir, SweepDir, default_run_dir
 from mgexp.text import counted, duration
 from mgexp.train.result import Outcome
 
-sys.path.insert(0, str(EXPERIMENTS))
-from overview import write_overview
+# What writes the page of all experiments is beside them. A copy of the code for queued runs lacks it.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "experiments"))
 
 WAIT_SECONDS = 5.0
 """How often to look whether a run that an earlier start left going has ended."""
@@ -279,6 +279,8 @@ class Board:
         page = render_study(self.gathered, pictures, prose, command, folds)
         atomic_write_text(place.readme_md, page)
         if self.is_ours:
+            from overview import write_overview
+
             # After README.md, because the tables link to it.
             write_overview(EXPERIMENTS)
         return self.gathered

@@ -16,7 +16,7 @@ import yaml
 from mgexp.config.check import recipe_digest
 from mgexp.config.keys import BY_NAME
 from mgexp.config.load import experiment_name, flatten, load_config
-from mgexp.config.values import as_lists, convert, read_yaml
+from mgexp.config.values import as_lists, convert, read_mapping
 from mgexp.errors import InputError, raise_problems
 from mgexp.run.files import is_file, short_path
 from mgexp.text import counted, shown
@@ -208,19 +208,20 @@ def read_study(folder: Path) -> Study:
     if not is_file(path):
         raise InputError([f"{path} does not exist"])
     try:
-        tree = read_yaml(path)
-    except (OSError, ValueError, RecursionError) as error:
+        tree = read_mapping(path)
+    except (OSError, ValueError) as error:
         raise InputError([f"{path} is not a YAML file of a study: {error}"]) from error
     problems = [f"{key} is missing" for key in NEEDED if key not in tree]
-    if "seeds" in tree and not isinstance(tree["seeds"], Mapping):
-        tree["seeds"] = {OTHERS: tree["seeds"]}
     values: dict[str, Any] = {}
     for key, given in tree.items():
         if key not in TYPES:
             problems.append(f"there is no key {shown(key)}: there are {', '.join(TYPES)}")
             continue
         try:
-            values[key] = convert(TYPES[key], given)
+            if key == "seeds" and not isinstance(given, Mapping):
+                values[key] = {OTHERS: convert(int, given)}
+            else:
+                values[key] = convert(TYPES[key], given)
         except ValueError as error:
             problems.append(f"{key} = {shown(given)} {error}")
     raise_problems([f"{path}: {problem}" for problem in problems])

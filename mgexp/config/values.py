@@ -151,6 +151,15 @@ def parse_yaml(text: str) -> object:
         raise ValueError(" ".join(str(error).split()) or type(error).__name__) from error
 
 
+def read_mapping(path: Path) -> dict[str, Any]:
+    """Read a file alone, without those of its ``_BASE_``. Raises ValueError if it is no mapping in plain YAML."""
+    # Editors on Windows may begin a file with a mark, which "utf-8-sig" removes.
+    tree = parse_yaml(path.read_text(encoding="utf-8-sig"))
+    if not isinstance(tree, dict):
+        raise ValueError(f"it holds {shown(tree)}")
+    return tree
+
+
 def read_yaml(path: Path, depth: int = 0) -> dict[str, Any]:
     """Read a YAML file. Its values replace those of the files that its ``_BASE_`` names.
 
@@ -162,10 +171,7 @@ def read_yaml(path: Path, depth: int = 0) -> dict[str, Any]:
     if not is_file(path):
         raise OSError(0, "Not a regular file" if is_there(path) else "No such file", str(path))
     try:
-        # Editors on Windows may begin a file with a mark, which "utf-8-sig" removes.
-        tree = parse_yaml(path.read_text(encoding="utf-8-sig"))
-        if not isinstance(tree, dict):
-            raise ValueError(f"it holds {shown(tree)}")
+        tree = read_mapping(path)
         bases = tree.pop(BASE_KEY, [])
         bases = bases if isinstance(bases, list) else [bases]
         if not all(isinstance(base, str) for base in bases):

@@ -55,12 +55,15 @@ def read_classes(path: Path, num_classes: int | None) -> dict[str, int]:
     """
     text = read_text(path, "class list")
     if path.suffix.lower() == ".json":
-        with understanding(path, "an object of names and whole numbers"):
-            # A dict would forget a name that comes twice, and int() alone would round 1.9.
+        with understanding(path, "a class list, an object of names and whole numbers"):
+            # A dict would forget a name that comes twice.
             pairs = json.loads(text, object_pairs_hook=tuple)
             if not isinstance(pairs, tuple):
                 raise TypeError(f"a {type(pairs).__name__}")
-            entries = [(name.strip('"'), int(str(number))) for name, number in pairs]
+            # int() alone would round 1.9.
+            if other := [name for name, number in pairs if not str(number).isdecimal()]:
+                raise ValueError(f"{listed(other, 3)} without a whole number")
+            entries = [(name.strip('"'), int(number)) for name, number in pairs]
         return _numbered(entries, str(path), num_classes)
     whole = [line.strip() for line in text.strip().splitlines()]
     if num_classes is None and "" in whole:

@@ -44,11 +44,12 @@ def build_list(cfg: Config, key: ListKey) -> VideoList:
     Videos in DATA.QUARANTINE count as missing. So DATA.MAX_UNUSABLE_SHARE also limits how many a quarantine may
     take out. A video that is gone exists if DATA.STORE has copies of it.
     """
-    data, problems = in_fold(cfg).DATA, list[str]()
+    cfg = in_fold(cfg)
+    data, problems = cfg.DATA, list[str]()
     videos, quarantine = VideoList(), frozenset[str]()
     root = Root(videos_root(data))
     with collected(problems):
-        videos = build_findings(cfg, key).existing(_has_copy(data.STORE, root))
+        videos = build_entries(cfg, key).existing(_has_copy(data.STORE, root))
     with collected(problems):
         quarantine = _read_quarantine(data)
     quarantined = frozenset(
@@ -65,12 +66,12 @@ def build_list(cfg: Config, key: ListKey) -> VideoList:
     )
 
 
-def build_findings(cfg: Config, key: ListKey) -> Findings:
+def build_entries(cfg: Config, key: ListKey) -> Findings:
     """Read the entries of DATA.``key`` with the reader of DATA.FORMAT, without a search for the files of videos.
 
     Raises InputError for a key that is not set, and for classes that cannot be numbered.
     """
-    data, model = in_fold(cfg).DATA, cfg.MODEL
+    data, model = cfg.DATA, cfg.MODEL
     listed_in: str = getattr(data, key)
     if not listed_in:
         raise InputError([f"DATA.{key} is not set"])

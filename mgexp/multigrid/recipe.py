@@ -182,7 +182,7 @@ class Multigrid:
                 f"multigrid.long_factors ends with the full shape (1, 1), not {self.long_factors[-1]}"
             )
 
-    def sizes(self, frames: int, crop: int) -> Iterator[list[tuple[float, float]]]:
+    def exact_sizes(self, frames: int, crop: int) -> Iterator[list[tuple[float, float]]]:
         """Yield (frames, crop) before rounding of the clips of each cycle; the base comes last."""
         for temporal, spatial in self.long_factors:
             t, s = temporal * frames, spatial * crop

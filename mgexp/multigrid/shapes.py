@@ -60,7 +60,7 @@ def long_cycle(recipe: Recipe, multigrid: Multigrid) -> tuple[Cycle, ...]:
         # floats hold those exactly.
         return BatchShape(frames, crop, int(recipe.clips * ratio), ratio)
 
-    for sizes in multigrid.sizes(recipe.frames, recipe.crop):
+    for sizes in multigrid.exact_sizes(recipe.frames, recipe.crop):
         *short, base = (_rounded(size, recipe, multigrid, problems) for size in sizes)
         # The largest batch comes first, as in the released code. The sort is stable, so equal
         # batches keep this order. A limit does not change the order: coarse crops still come first.

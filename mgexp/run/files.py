@@ -99,16 +99,24 @@ def read_json(path: Path) -> dict[str, Any]:
     return record
 
 
+# JSON that is nested too deeply raises RecursionError.
+NOT_UNDERSTOOD = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    EOFError,
+    BadZipFile,
+    RecursionError,
+)
+
+
 @contextmanager
 def understanding(path: Path, wanted: str = "those that mgexp writes") -> Iterator[None]:
     """Raise InputError if the block cannot use what it read from ``path``. Its contents should be ``wanted``."""
     try:
         yield
-    # JSON that is nested too deeply raises RecursionError.
-    except (
-        *(LookupError, TypeError, ValueError, AttributeError),
-        *(EOFError, BadZipFile, RecursionError),
-    ) as error:
+    except NOT_UNDERSTOOD as error:
         what = f"{type(error).__name__}: {error}"
         raise InputError([f"{path}: its contents are not {wanted} ({what})"]) from error
 

@@ -17,7 +17,7 @@ from mgexp.config.keys import Config
 from mgexp.config.load import in_fold
 from mgexp.data.lists import (
     build_class_names,
-    build_findings,
+    build_entries,
     build_list,
     lost_classes,
     overlap_problems,
@@ -308,8 +308,8 @@ def build_recipe(cfg: Config) -> Recipe:
     )
 
 
-def build_cycles(cfg: Config) -> Multigrid:
-    """Build the settings of the two cycles alone. A cycle that is off has one shape."""
+def build_factors(cfg: Config) -> Multigrid:
+    """Build the settings of the two cycles alone, their factors. A cycle that is off has one shape."""
     node = cfg.MULTIGRID
     return Multigrid(
         long_factors=node.LONG_CYCLE_FACTORS if node.LONG_CYCLE else FULL,
@@ -322,7 +322,7 @@ def build_multigrid(cfg: Config) -> Multigrid:
     """Build the settings of multigrid."""
     node = cfg.MULTIGRID
     return replace(
-        build_cycles(cfg),
+        build_factors(cfg),
         epoch_factor=node.EPOCH_FACTOR if node.LONG_CYCLE or node.SHORT_CYCLE else 1.0,
         granularity=node.GRANULARITY,
         fine_tuning=node.LONG_CYCLE and node.FINE_TUNING,
@@ -366,7 +366,7 @@ def build_costs(cfg: Config) -> ClipCosts | None:
 
 def build_sizes(cfg: Config) -> set[tuple[int, int]]:
     """Return (frames, crop) of all clips of the two cycles, rounded, also where a ratio is impossible."""
-    cycles = build_cycles(cfg).sizes(cfg.DATA.NUM_FRAMES, cfg.DATA.TRAIN_CROP_SIZE)
+    cycles = build_factors(cfg).exact_sizes(cfg.DATA.NUM_FRAMES, cfg.DATA.TRAIN_CROP_SIZE)
     return {(max(1, round(t)), max(1, round(s))) for sizes in cycles for t, s in sizes}
 
 
@@ -398,15 +398,16 @@ def build_num_videos(cfg: Config, given: int | None) -> tuple[int, list[str]]:
         return max(1, given), [] if given > 0 else [f"--num-videos {given} is not positive"]
     cfg = in_fold(cfg)
     num_listed, problems = 0, list[str]()
-    if cfg.DATA.TRAIN_LIST and (is_listed(cfg.DATA.TRAIN_LIST) or not cfg.DATA.NUM_VIDEOS):
+    if is_listed(cfg.DATA.TRAIN_LIST):
         with collected(problems):
-            found = build_findings(cfg, "TRAIN_LIST")
+            found = build_entries(cfg, "TRAIN_LIST")
             num_listed, problems = len(found.videos), found.all_problems()
     if num_listed or problems:
         return max(1, min(num_listed, cfg.DATA.MAX_TRAIN_VIDEOS or num_listed)), problems
     if cfg.DATA.NUM_VIDEOS:
         return cfg.DATA.NUM_VIDEOS, []
-    return 1, ["the number of training videos is unknown: add DATA.NUM_VIDEOS N"]
+    why = f"{cfg.DATA.TRAIN_LIST} does not exist" if cfg.DATA.TRAIN_LIST else "there is no list"
+    return 1, [f"the number of training videos is unknown, because {why}: add DATA.NUM_VIDEOS N"]
 
 
 def build_initial_weights(cfg: Config, run_dir: RunDir) -> Fit | None:

@@ -42,10 +42,11 @@ def check_videos(
     """
 
     def failed(path: str, error: Exception) -> VideoCheck:
-        reason = no_result(error, limit_seconds)
-        if isinstance(error, FutureTimeoutError):
-            return VideoCheck(path, "hung", reason, seconds=limit_seconds)
-        return VideoCheck(path, "crashed", reason)
+        hung = isinstance(error, FutureTimeoutError)
+        check = VideoCheck(path, "hung" if hung else "crashed", no_result(error, limit_seconds))
+        size, changed = state_of(path)
+        seconds = limit_seconds if hung else 0.0
+        return replace(check, seconds=seconds, bytes=size, mtime_ns=changed)
 
     # Checking a data set takes hours. The niceness lets the other programs on the machine go first.
     return map_in_processes(
@@ -133,11 +134,7 @@ def known_checks(
 
 
 def add_check(folder: CheckDir, check: VideoCheck, quick: bool) -> None:
-    """Append the line of ``check``, with the size and the time of change of its file."""
-    # Those from before the decoding, if they are known: a file that changed meanwhile is checked again.
-    if check.bytes is None:
-        size, changed = state_of(check.path)
-        check = replace(check, bytes=size, mtime_ns=changed)
+    """Append the line of ``check``."""
     append_jsonl(folder.videos_jsonl, {**asdict(check), "quick": quick})
 
 

@@ -62,7 +62,7 @@ def test_rows_of_other_folders_and_other_bases(write, tmp_path):
         ({"seeds": {"short": 1}}, "seeds has no number for baseline, long"),
         ({"seeds": 0}, "seeds = {'others': 0} is not allowed"),
         ({"seeds": {"others": 1.5}}, "seeds = {'others': 1.5} is not a whole number"),
-        ({"seeds": "two"}, "seeds = {'others': 'two'} is not a whole number"),
+        ({"seeds": "two"}, "seeds = 'two' is not a whole number"),
         ({"compared_with": ["long"]}, "compared_with = ['long'] is not a mapping from names"),
         ({"compared_with": {"long": 1}}, "compared_with = {'long': 1} is not text"),
         ({"margin": 0}, "margin = 0.0 is not allowed"),

@@ -16,6 +16,7 @@ from overview import (
 )
 
 from mgexp.errors import InputError
+from mgexp.results.runs import VideoScores
 from mgexp.results.store import load_runs, write_stored
 
 OVER_BASE = "_BASE_: ../base/small.yaml\n"
@@ -32,8 +33,8 @@ YAMLS = {
 def page(tmp_path):
     def make(yamls, *results, published=""):
         root = tmp_path / "experiments"
-        page = write_overview(experiments_with(root, yamls, *results, published=published))
-        return page.read_text(encoding="utf-8")
+        write_overview(experiments_with(root, yamls, *results, published=published))
+        return (root / "README.md").read_text(encoding="utf-8")
 
     return make
 
@@ -119,20 +120,40 @@ def test_results_that_do_not_count_are_told(page):
 def test_runs_of_another_recipe_precision_or_number_of_videos_do_not_count(page):
     """The learning rate was changed after seed 1, which left the steps and the FLOPs as they were."""
     days = [f"2026-11-{day}T12:00:00+00:00" for day in (20, 21, 22)]
+    other = VideoScores(1, "another list", "80")
     text = page(
         {"q/x": "ROW: x\n"},
         result("q/x", 1, 91.0, date=days[2], recipe="old"),
         result("q/x", 2, 92.0, date=days[0], precision="bf16"),
         result("q/x", 4, 92.0, date=days[0], num_train_videos=480),
         result("q/x", 3, 10.0, date=days[0]),
+        result("q/x", 5, 12.0, date=days[0], num_train_videos=470, videos=other),
         result("q/x", 0, 11.0, date=days[1]),
     )
     ((row,),) = tables(text, "## Published scores, and ours")
-    assert row["ours (%)"] == "10.50 ± 0.71 (seeds 0, 3)"
+    assert row["ours (%)"] == "11.00 ± 1.00 (seeds 0, 3, 5)"
     left_out = section(text, "## Results that do not count")
-    assert [line.partition(", on ")[0] for line in left_out] == [
-        f"- q/x, seed {n}" for n in (2, 4, 1)
-    ]
+    reasons = {2: "bf16, ", 4: "480 training videos", 1: "another recipe"}
+    for line, (seed, why) in zip(left_out, reasons.items(), strict=True):
+        assert line.startswith(f"- q/x, seed {seed}, on ")
+        assert why in line
+
+
+def test_a_yaml_that_cannot_be_read_here_leaves_the_others_on_the_page(page, tmp_path):
+    """Such as the row of a custom model, whose file nobody imports here."""
+    (tmp_path / "experiments/mine").mkdir(parents=True)
+    study = tmp_path / "experiments/mine/study.yaml"
+    study.write_text("rows: [baseline]\nseeds: 1\nmargin: 1\n")
+    custom = "MYNET: {WIDTH: 8}\n"
+    text = page(
+        {"q/own": custom, "q/x": "ROW: x\n", "mine/baseline": custom},
+        result("q/own", recipe="any"),
+        result("q/x"),
+    )
+    (rows,) = tables(text, "## Published scores, and ours")
+    assert [line["row"] for line in rows] == ["[q/x](q/x.yaml)"]
+    left_out = section(text, "## Results that do not count")
+    assert [line.partition(":")[0] for line in left_out] == ["- mine", "- q/own"]
 
 
 def test_moments_are_compared_and_not_their_texts(tmp_path):

@@ -33,7 +33,7 @@ NOT_RUN = (
     ),
     *(
         r"run_net\.py (?!--list-keys)",
-        r"study\.py (projects|(?!.*--status))",
+        r"study\.py",
         r"sweep\.py (?!.*--dry-run)",
     ),
 )

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = sorted(path for path in (ROOT / "mgexp").rglob("*.py") if path.stat().st_size)
-TOOLS = sorted((ROOT / "tools").glob("*.py"))
+TOOLS = [*sorted((ROOT / "tools").glob("*.py")), ROOT / "experiments" / "overview.py"]
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import av
 import bad_checks
@@ -217,8 +218,15 @@ def video(tmp_path):
 
 @pytest.fixture
 def add(tmp_path):
-    """Adds the line of a check."""
-    return lambda check, quick=False: add_check(CheckDir(tmp_path), check, quick)
+    """Adds the line of a check, with the state of the file now if the check has none."""
+
+    def add(check, quick=False):
+        if check.mtime_ns is None:
+            status = Path(check.path).stat()
+            check = replace(check, bytes=status.st_size, mtime_ns=status.st_mtime_ns)
+        add_check(CheckDir(tmp_path), check, quick)
+
+    return add
 
 
 @pytest.fixture
@@ -269,6 +277,14 @@ def test_a_video_that_changes_while_it_is_decoded_is_checked_again(add, known, t
     assert known(path) == {}
     add(check_video(str(path), quick=False))
     assert known(path)[str(path)].frames == 40
+
+
+def test_a_video_that_comes_while_it_is_checked_is_checked_again(known, tmp_path):
+    late = tmp_path / "late.mp4"
+    found = replace(check_video(str(late), quick=False), kind="empty_file")
+    write_video(late)
+    add_check(CheckDir(tmp_path), found, quick=False)
+    assert known(late) == {}
 
 
 @pytest.mark.parametrize(
