@@ -39,7 +39,7 @@ class Cell:
     number: int
     margin: float
     whole: Pair
-    equal: Pair | None
+    equal: Pair
 
     @property
     def baseline_steps(self) -> int:
@@ -47,7 +47,7 @@ class Cell:
 
 
 def read_cells(folder: Path = HERE) -> list[Cell]:
-    """Read the cells of the map that have a pair of runs, by set and length."""
+    """Read the cells of the map, by set and length."""
     cells = []
     for number in COLOURS:
         for factor in FACTORS:
@@ -55,9 +55,9 @@ def read_cells(folder: Path = HERE) -> list[Cell]:
             gathered = gather_runs(study, lambda row, seed: ())
             equal = {pair.own.name: pair for pair in gathered.budget_pairs}
             cells += [
-                Cell(number, study.margin, pair, equal.get(pair.own.name))
+                Cell(number, study.margin, pair, equal[pair.own.name])
                 for pair in gathered.pairs
-                if pair.own.name in MARKERS and pair.runs
+                if pair.own.name in MARKERS
             ]
     return cells
 
@@ -83,14 +83,12 @@ def table(cells: Sequence[Cell]) -> Iterator[str]:
             _points(pair),
             judge_margin(pair.difference, cell.margin),
             *ratios,
-            _points(equal) if equal else NONE,
+            _points(equal),
         ]
         yield f"| {' | '.join(values)} |"
 
 
 def _points(pair: Pair) -> str:
-    if len(pair.runs) == 1:
-        return f"{difference_text(pair.difference)}, one seed"
     return f"{difference_text(pair.difference)} ({interval_text(pair.difference)})"
 
 
@@ -107,8 +105,7 @@ def draw(cells: Sequence[Cell]) -> Picture:
         panels[0].set_ylabel("top-1, points above")
         for cell in cells:
             for axes, pair in zip(panels, (cell.whole, cell.equal), strict=True):
-                if pair:
-                    _mark(axes, cell, pair)
+                _mark(axes, cell, pair)
         handles = [
             *(
                 Line2D([], [], color=colour, label=f"set {number}: coarse clips {what} the class")
@@ -124,8 +121,8 @@ def draw(cells: Sequence[Cell]) -> Picture:
         figure.add_legend(handles)
     alt = "the differences of the table over the steps of the baseline"
     caption = (
-        "Bars are 95 % intervals over the seeds. A hollow point is one seed. The dotted line is the margin of the "
-        f"claims. A triangle loses more than {-LOWEST:.0f} points, and bars are cut at {HIGHEST:.0f}: the table "
+        "Bars are 95 % intervals over the seeds. The dotted line is the margin of the claims. "
+        f"A triangle loses more than {-LOWEST:.0f} points, and bars are cut at {HIGHEST:.0f}: the table "
         'has their ends. "Less time" is the ratio of the training seconds that count.'
     )
     return Picture("map", alt, caption, figure.file("png"), figure.file("svg"))
@@ -145,15 +142,14 @@ def _frame(axes: Axes, title: str) -> None:
 
 def _mark(axes: Axes, cell: Cell, pair: Pair) -> None:
     difference = pair.difference
-    assert difference is not None
+    assert difference is not None and difference.interval is not None
     # The rows and sets of a length stand beside each other.
     shift = 2 * [*COLOURS].index(cell.number) + [*MARKERS].index(cell.whole.own.name)
     place = cell.baseline_steps * 1.09 ** (shift - 1.5)
     colour, is_below = COLOURS[cell.number], difference.mean < LOWEST
     marker = "v" if is_below else MARKERS[cell.whole.own.name]
-    fill = colour if difference.interval else "white"
-    axes.plot(place, max(LOWEST, difference.mean), marker, color=colour, mfc=fill, markersize=4)
-    if difference.interval and not is_below:
+    axes.plot(place, max(LOWEST, difference.mean), marker, color=colour, markersize=4)
+    if not is_below:
         low, high = difference.interval
         axes.vlines(place, max(LOWEST, low), min(HIGHEST, high), color=colour, linewidth=1)
 
@@ -161,12 +157,10 @@ def _mark(axes: Axes, cell: Cell, pair: Pair) -> None:
 def main() -> None:
     cells = read_cells()
     title, opening, sections = split_prose((HERE / "prose.md").read_text(encoding="utf-8"))
-    parts = [HEAD, title, opening]
-    if cells:
-        picture = draw(cells)
-        write_pictures(RunsDir(HERE), [picture])
-        parts += ["## The map", picture.markdown.strip(), "\n".join(table(cells))]
-    parts.append(sections)
+    picture = draw(cells)
+    write_pictures(RunsDir(HERE), [picture])
+    the_map = ["## The map", picture.markdown.strip(), "\n".join(table(cells))]
+    parts = [HEAD, title, opening, *the_map, sections]
     atomic_write_text(RunsDir(HERE).readme_md, "\n\n".join(parts) + "\n")
 
 
