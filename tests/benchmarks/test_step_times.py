@@ -4,7 +4,7 @@ import pytest
 import simplejson
 from peak import Peak
 from roofline import Roofline
-from step_times import times_json
+from step_times import step_report, times_json
 
 from mgexp.multigrid.schedule import StepShape
 from mgexp.plan.timing import TimedSteps
@@ -41,6 +41,14 @@ def test_comparisons_are_made_repeat_by_repeat(found):
     assert coarse["bn_group_costs"] == pytest.approx([1.0, 1.0, 0.0])
     assert fine["bn_group_costs"] == pytest.approx([0.0, 0.0, -0.5])
     assert found["base_slowest_to_fastest"]["ours"] == 2.0
+
+
+def test_a_line_of_the_table_has_its_numbers(found):
+    _, _, line, *others = step_report(found).splitlines()
+    # 4 clips in 2 s; 8 GFLOPs in 2 s, of 16 a second; 1 GiB and 2 GiB; the roofline is 4 s.
+    numbers = ["2", "2,000", "(2,000–3,600)", "2", "4.0", "25.0", "3.00", "0.50", "2.00"]
+    assert line.split() == ["4x8x16²", "*", *numbers, "(1.50–2.50)"]
+    assert others[-1] == "4x8x16²: 2 BN groups cost 100.0 (0.0–100.0) % over one"
 
 
 def test_the_json_holds_every_number(found):

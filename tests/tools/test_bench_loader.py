@@ -58,6 +58,14 @@ def test_the_json_holds_every_repeat_and_ratios_are_of_the_same_one(loads, found
     assert found["ways"]["videos"]["times_less"] == [1, 1, 1]
 
 
+def test_the_tables_have_its_numbers(found):
+    per_clip, per_step, _, cores = bench.report(found, rate=2.0).split("\n\n")
+    assert per_clip.splitlines()[-1].split()[-3:] == ["9.3", "400.00", "80.00"]
+    # 28/3 clips a step of 0.4 or 0.08 s, twice a second.
+    assert per_step.splitlines()[-1].split()[-2:] == ["3.73", "0.75"]
+    assert cores.splitlines()[-1].split()[-3:] == ["19", "7.5", "1.5"]
+
+
 def test_the_mean_clip_weighs_kinds_by_their_clips(loads):
     dear = kinds_of(loads)[0]
     seconds = {kind: (1.0 if kind == dear else 1e-12,) for kind in kinds_of(loads)}
