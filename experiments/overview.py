@@ -12,10 +12,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from mgexp.config.check import recipe_digest
 from mgexp.config.keys import MultigridKeys
-from mgexp.config.load import flatten, load_config
-from mgexp.config.study import STUDY_YAML, Study, read_study
+from mgexp.config.load import load_config
+from mgexp.config.study import STUDY_YAML, Study, read_study, recipe_of
 from mgexp.errors import InputError, raise_problems
 from mgexp.results.comparison import Row, row_order
 from mgexp.results.render import render_page, split_prose
@@ -175,7 +174,7 @@ def _schedule(yaml: Path) -> str:
 
 def _counted(yaml: Path, runs: Sequence[Run], left_out: list[str]) -> list[Run]:
     """Return the ``runs`` of a row that count, of runs by date. Add the others to ``left_out`` with the reason."""
-    recipe = recipe_digest(dict(flatten(load_config(yaml)))) if runs else ""
+    recipe = recipe_of(yaml) if runs else ""
     same = [run for run in runs if run.recipe == recipe]
     # Each fold has lists of its own, whose lengths differ.
     newest = {_test_list(run): run for run in same}

@@ -4,8 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mgexp.config.check import recipe_digest
-from mgexp.config.load import flatten, load_config
+from mgexp.config.study import recipe_of
 from mgexp.results.comparison import Row
 from mgexp.results.runs import Run
 from mgexp.results.store import add_to_store
@@ -57,7 +56,7 @@ def experiments_with(root: Path, yamls: dict[str, str], *results: Run, published
     for run in results:
         yaml = root / f"{run.experiment}.yaml"
         is_read = yaml.exists() and not run.recipe
-        recipe = recipe_digest(dict(flatten(load_config(yaml)))) if is_read else run.recipe
+        recipe = recipe_of(yaml) if is_read else run.recipe
         path = RunsDir(yaml.parent).stored_jsonl
         path.parent.mkdir(parents=True, exist_ok=True)
         stored = replace(run, recipe=recipe)
